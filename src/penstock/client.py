@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.limits.client import Limits
     from penstock.monitoring.client import Views
     from penstock.pipelines.declare.pipeline import Pipeline
+    from penstock.recovery.client.backfills import Backfills
+    from penstock.recovery.client.recovery import Recovery
     from penstock.runs.client.runs import Runs
     from penstock.runs.external.client.work import ExternalWork
     from penstock.runs.external.client.workers import Workers
@@ -220,6 +222,20 @@ class UseCaseGroups:
         from penstock.flows.breakers.client import Breakers  # loaded on first use
 
         return self._group(Breakers, self._store, self._names, self.actor)
+
+    @cached_property
+    def backfills(self) -> Backfills:
+        """Backfills: start, follow, pause, resume, cancel."""
+        from penstock.recovery.client.backfills import Backfills  # loaded on first use
+
+        return self._group(Backfills, self._store, self._names, self.actor)
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        """Replay a part of a flow, cancel by filter, find slow processors."""
+        from penstock.recovery.client.recovery import Recovery  # loaded on first use
+
+        return self._group(Recovery, self._store, self._names, self.actor)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:

@@ -24,7 +24,8 @@ from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
 from tests.cli.shop import broken, hello, pair
 
-_IDS = re.compile(r"\b(run|cfg|key)_[0-9a-z]{8,13}\b")
+_IDS = re.compile(r"\b(run|cfg|key|bf)_[0-9a-z]{8,13}\b")
+_CORRELATION = re.compile(r'"correlation_id": "\w+"')
 _KEYS = re.compile(r"\bpnk_\w+")
 _TIMES = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?")
 _ACTORS = re.compile(r"\b(?:cli:\w+|cli|key:tester)\b")
@@ -86,6 +87,7 @@ def call(*args: str, stdin: str | None = None, **environment: str) -> CommandRes
 def alike(text: str) -> str:
     """Return a text without values that differ between calls."""
     for pattern, word in (
+        (_CORRELATION, "CORRELATION"),
         (_KEYS, "KEY"), (_IDS, r"\1"), (_TIMES, "TIME"), (_ACTORS, "ACTOR"), (_RELATIVE, "SPAN"),
     ):  # fmt: skip
         text = pattern.sub(word, text)
@@ -166,6 +168,13 @@ def populate(ways: Pair) -> dict[str, str]:
 READS = [
     "breakers list",
     "breakers list --all --pipeline pair --phase left --customer acme",
+    "cancel --customer acme --pipeline pair --dry-run",
+    "replay pair a --dry-run",
+    "slowest",
+    "slowest --pipeline hello --limit 1",
+    "backfills list",
+    "backfills list --state RUNNING --pipeline pair",
+    "backfill pair --partition a --partition b --dry-run",
     "entity players:7 --customer acme",
     "entity players:7 --partition 2025-11-15",
     "runs list",
@@ -245,6 +254,13 @@ READS = [
 REFUSED = [
     ("breakers show pair 2025-01-01 left --customer acme", 3),
     ("breakers reset pair 2025-01-01 left --dry-run --customer acme", 3),
+    ("replay pair", 2),
+    ("replay pair a --from unknown --yes", 2),
+    ("cancel", 2),
+    ("interventions approve int_00000000 --reason r", 3),
+    ("backfill pair --from 2025-01-01 --to 2025-01-02", 2),
+    ("backfill hello --partition a", 2),
+    ("backfills show bf_00000000", 3),
     ("runs show run_00000000", 3),
     ("runs list --customer unknown", 3),
     ("runs list --pipeline helo", 2),
@@ -313,6 +329,8 @@ REFUSED = [
 ]
 
 WRITES = [
+    "replay pair b --force --reason again",
+    "backfill pair --partition a --parallelism 2 --reason again",
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
     "runs submit hello --at 2031-01-01T00:00:00Z",
     "runs submit hello --force --reason drill",

@@ -26,6 +26,7 @@ from penstock.flows.records import (
     DependencyCheck,
     FlowRequest,
 )
+from penstock.recovery.records import BackfillRequest, CancelRequest, FlowReplay
 from penstock.remote.client import RemoteClient
 from tests.remote.test_same_records import remote, same
 from tests.server.flow_scene import PAST, TODAY, flow_things
@@ -40,6 +41,42 @@ def wanted(**more: Any) -> FlowRequest:
     """Return a request for a flow of acme."""
     given = {"pipeline": "daily", "customer": "acme", "partition": "p", "mode": "same_day", **more}
     return FlowRequest(**given)
+
+
+class TestBackfills:
+    """Backfills."""
+
+    def test_backfills(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Previews, lists, details and changes are equal."""
+        things = flow_things(served.harness, "acme")
+        request = BackfillRequest(
+            pipeline="daily", customer="acme", partitions=["a", "b"], is_dry_run=True
+        )
+        same(served, remote, "backfills", "start", request)
+        same(served, remote, "backfills", "get", things.backfill)
+        same(served, remote, "backfills", "partitions", things.backfill)
+        same(served, remote, "backfills", "list", customer="acme", limit=1)
+        assert remote.backfills.pause(things.backfill, "busy").note == "busy"
+        assert remote.backfills.resume(things.backfill, parallelism=2).parallelism == 2
+        assert remote.backfills.cancel(things.backfill).counts == {"CANCELLED": 1}
+
+
+class TestRecovery:
+    """Replays, cancelling by filter, slow processors, approvals."""
+
+    def test_recovery(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Previews and reads are equal; actions return their records."""
+        things = flow_things(served.harness, "acme")
+        wanted = {"pipeline": "daily", "customer": "acme", "partition": TODAY, "force": True}
+        preview = FlowReplay(**wanted, phase="analytics", is_dry_run=True)  # type: ignore[arg-type]
+        same(served, remote, "recovery", "replay", preview)
+        same(served, remote, "recovery", "cancel", CancelRequest(customer="acme", is_dry_run=True))
+        same(served, remote, "recovery", "slowest", pipeline="daily")
+        made = remote.recovery.replay(FlowReplay(**wanted, phase="analytics"))  # type: ignore[arg-type]
+        assert made.flow is not None
+        assert made.flow.generation == 2
+        assert remote.interventions.approve(things.intervention, "known").partition == PAST
+        assert remote.recovery.cancel(CancelRequest(customer="acme")).left == 0
 
 
 class TestFlows:

@@ -18,6 +18,7 @@ from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import game_day_modes
 from penstock.pipelines.partition import text
+from penstock.recovery.records import BackfillRequest
 from tests.kits.client_harness import Harness
 
 POOL = "flows"
@@ -36,12 +37,14 @@ class FlowThings:
     override: str = "ovr_00000000"
     intervention: str = "int_00000000"
     correlation: str = "flow_00000000"
+    backfill: str = "bf_00000000"
+    stopped: str = "bf_00000000"
 
     @property
     def ids(self) -> str:
         """Return all ids as one string."""
         return " ".join([self.flow, self.blocked, self.spare, self.run, self.override,
-                         self.intervention])  # fmt: skip
+                         self.intervention, self.backfill, self.stopped])  # fmt: skip
 
 
 def daily() -> Pipeline:
@@ -93,7 +96,16 @@ def flow_things(harness: Harness, customer: str) -> FlowThings:
         override=granted.override_id,
         intervention=item.intervention_id,
         correlation=cause,
+        backfill=_backfill(harness, customer, "2024-01-01"),
+        stopped=_backfill(harness, customer, "2024-02-01"),
     )
+
+
+def _backfill(harness: Harness, customer: str, partition: str) -> str:
+    request = BackfillRequest(pipeline="daily", customer=customer, partitions=[partition])
+    made = harness.client.backfills.start(request).backfill
+    assert made is not None
+    return made.backfill_id
 
 
 CHANGES = {"min_quality": 0.5}
@@ -123,6 +135,38 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
     "POST /api/v1/flows/{flow_id}/cancel": lambda f: (
         f"/flows/{f.spare}/cancel",
         {"reason": "enough"},
+    ),
+    "POST /api/v1/flows/replay": lambda f: (
+        "/flows/replay",
+        {**ABOUT, "customer_id": f.customer, "partition": SPARE, "from_phase": "analytics",
+         "mode": "same_day", "force": True},
+    ),
+    "POST /api/v1/cancel": lambda f: (
+        "/cancel", {"customer_id": f.customer, "from": "2099-01-01", "dry_run": True},
+    ),
+    "GET /api/v1/processors/slowest": lambda f: (
+        f"/processors/slowest?customer_id={f.customer}", None,
+    ),
+    "POST /api/v1/interventions/{intervention_id}/approve": lambda f: (
+        f"/interventions/{f.intervention}/approve", {"reason": "known"},
+    ),
+    "GET /api/v1/backfills": lambda _: ("/backfills", None),
+    "POST /api/v1/backfills": lambda f: (
+        "/backfills",
+        {**ABOUT, "customer_id": f.customer, "partitions": ["2023-01-01"], "reason": "again"},
+    ),
+    "GET /api/v1/backfills/{backfill_id}": lambda f: (f"/backfills/{f.backfill}", None),
+    "GET /api/v1/backfills/{backfill_id}/partitions": lambda f: (
+        f"/backfills/{f.backfill}/partitions", None,
+    ),
+    "POST /api/v1/backfills/{backfill_id}/pause": lambda f: (
+        f"/backfills/{f.backfill}/pause", {"reason": "busy"},
+    ),
+    "POST /api/v1/backfills/{backfill_id}/resume": lambda f: (
+        f"/backfills/{f.stopped}/resume", {"parallelism": 2},
+    ),
+    "POST /api/v1/backfills/{backfill_id}/cancel": lambda f: (
+        f"/backfills/{f.stopped}/cancel", {"reason": "wrong"},
     ),
     "GET /api/v1/explain": lambda f: (
         f"/explain?pipeline_template=daily&partition={TODAY}&customer_id={f.customer}",
@@ -191,6 +235,9 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
 FLOW_BODIES: tuple[str, ...] = (
     "POST /api/v1/flows",
     "POST /api/v1/flows/preview",
+    "POST /api/v1/backfills",
+    "POST /api/v1/cancel",
+    "POST /api/v1/flows/replay",
     "POST /api/v1/events",
     "POST /api/v1/gates/check",
     "POST /api/v1/gates/recheck",

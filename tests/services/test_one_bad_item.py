@@ -30,6 +30,9 @@ from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.flows.store.plans import clear_cache
 from penstock.limits.store.run_queue import AdmitResult
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.recovery.backfiller import Backfiller
+from penstock.recovery.records import BackfillRequest
+from penstock.recovery.store.backfills import backfill_settle
 from penstock.runs.admitter import Admitter
 from penstock.runs.external.client.work import ExternalWorker
 from penstock.runs.records import Submission
@@ -294,7 +297,22 @@ def rung_case(harness: Harness, rung: SchedulerFallback | SelfHeal) -> bool:
     return len(found) == 1 and "flow_stuck" in {alert.rule for alert in alerts}
 
 
+def backfiller_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
+    """A backfill whose step fails."""
+    flows_of(harness)
+    for name in ("bad", "good"):
+        harness.client.backfills.start(
+            BackfillRequest(pipeline=name, customer=name, partitions=["2025-11-17"])
+        )
+    settle = raising_for(backfill_settle, lambda _, number: number == 1)
+    patch.setattr("penstock.recovery.backfiller.backfill_settle", settle)
+    counts = Backfiller(harness.store).run_once()
+    (alert,) = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    return (counts.opened, counts.failed, alert.rule) == (1, 1, "backfill_stuck")
+
+
 CASES: dict[str, Case] = {
+    "backfiller": backfiller_case,
     "scheduler": scheduler_case,
     "orchestrator": orchestrator_case,
     "admitter": admitter_case,

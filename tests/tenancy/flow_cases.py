@@ -17,6 +17,7 @@ from penstock.flows.gates.records import (
 )
 from penstock.flows.items.records import ItemRetry
 from penstock.flows.records import CompletionReport, FlowRequest
+from penstock.recovery.records import BackfillRequest, CancelRequest, FlowReplay
 from penstock.runs.action_records import RunTrigger
 from penstock.runs.external.records import RunStateReport, RunWaitRequest
 from tests.tenancy.tenants import Things
@@ -48,6 +49,18 @@ def _message(things: Things) -> ProcessorReport:
 
 def _flow_id(things: Things) -> str:
     return encode("flow", things.flow)
+
+
+def _backfill(things: Things) -> BackfillRequest:
+    return BackfillRequest(pipeline="gated", partitions=["r"], customer=things.customer_id)
+
+
+def _replay(things: Things) -> FlowReplay:
+    return FlowReplay(pipeline="gated", partition="p", customer=things.customer_id, force=True)
+
+
+def _backfill_id(things: Things) -> str:
+    return encode("bf", things.backfill)
 
 
 CHANGES = ModeChanges(proceed_at=50)
@@ -134,11 +147,26 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
         lambda c, t: c.tracking.executions(encode("run", t.ended)),
     ],
     "tracking.find": [lambda c, t: c.tracking.find("wait", customer=t.customer_id)],
+    "recovery.replay": [lambda c, t: c.recovery.replay(_replay(t))],
+    "recovery.cancel": [
+        lambda c, t: c.recovery.cancel(CancelRequest(customer=t.customer_id)),
+        lambda c, t: c.recovery.cancel(CancelRequest(customer=t.customer_id, is_dry_run=True)),
+    ],
+    "recovery.slowest": [lambda c, t: c.recovery.slowest(customer=t.customer_id)],
+    "interventions.approve": [lambda c, t: c.interventions.approve(encode("int", t.item), "ok")],
+    "backfills.start": [lambda c, t: c.backfills.start(_backfill(t))],
+    "backfills.get": [lambda c, t: c.backfills.get(_backfill_id(t))],
+    "backfills.list": [lambda c, t: c.backfills.list(customer=t.customer_id)],
+    "backfills.partitions": [lambda c, t: c.backfills.partitions(_backfill_id(t))],
+    "backfills.pause": [lambda c, t: c.backfills.pause(_backfill_id(t))],
+    "backfills.resume": [lambda c, t: c.backfills.resume(_backfill_id(t), parallelism=2)],
+    "backfills.cancel": [lambda c, t: c.backfills.cancel(_backfill_id(t))],
     "previews.trigger": [lambda c, t: c.previews.trigger(_flow(t))],
 }
 """With another customer's objects: NotFound, in the same words as for objects that do not exist."""
 
 OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
+    "backfills.list": lambda c: c.backfills.list().items,
     "flows.list": lambda c: c.flows.list().items,
     "gates.decisions": lambda c: c.gates.decisions("gated").items,
     "gates.what_if": lambda c: (
@@ -153,5 +181,6 @@ OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
 
 def flow_words(things: Things) -> list[str]:
     """Return the ids that errors about these objects may contain."""
-    ids = (("flow", things.flow), ("ovr", things.override), ("int", things.item))
+    ids = (("flow", things.flow), ("ovr", things.override), ("int", things.item),
+           ("bf", things.backfill))  # fmt: skip
     return [encode(kind, number) for kind, number in ids]

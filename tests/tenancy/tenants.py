@@ -25,6 +25,7 @@ from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import CompletionReport, FlowRequest
+from penstock.recovery.records import BackfillRequest
 from penstock.runs.external.client.holder import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
@@ -62,6 +63,7 @@ class Things(NamedTuple):
     override: int = 10**9
     item: int = 10**9
     message: int = 10**9
+    backfill: int = 10**9
 
 
 class Tenants:
@@ -116,7 +118,15 @@ class Tenants:
         ids = (waiting, claimed, ended, dead, decode("dl", found.dead_letter_id))
         own = f"SELECT max(message_id) FROM messages WHERE customer = {number}"
         (message,) = self.harness.column(own)
-        return Things(who, number, config.config_id, *ids, *flow, message)
+        backfill = self._backfill(scoped)
+        return Things(who, number, config.config_id, *ids, *flow, message, backfill)
+
+    def _backfill(self, scoped: Client) -> int:
+        """Create a backfill that no service works off."""
+        wanted = BackfillRequest(pipeline="gated", partitions=["q"], mode="manual")
+        made = scoped.backfills.start(wanted).backfill
+        assert made is not None
+        return decode("bf", made.backfill_id)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
         """Create a flow with completion, decisions, checks, override, intervention and breaker.
@@ -184,7 +194,7 @@ class Tenants:
             "VALUES ({n}, 1, 0, 1)",
             "INSERT INTO entity_watermarks VALUES ({n}, 1, 0, 1, '', 1, 's', 1, {at})",
             "INSERT INTO entity_inputs VALUES ({k}, 1, {n}, 1, 0, '', 1, 's', '[]', '[]', NULL, "
-            "TRUE, {at})",
+            "TRUE, {at}, NULL)",
             "INSERT INTO push_emails VALUES ('{k}@example.com', {n}, {at})",
             "INSERT INTO run_gates (run_id, customer, pipeline, phase, processor, partition, mode, "
             "source, opened_at, deadline_at) VALUES ({k}, {n}, 1, 'f', 'p', 'd', 'm', 's', {at}, "

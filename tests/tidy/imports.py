@@ -32,6 +32,7 @@ SUBJECTS = (
     "flows",
     "bus",
     "dead_letters",
+    "recovery",
     "worker",
     "monitoring",
     "wiring",

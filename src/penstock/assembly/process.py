@@ -49,6 +49,7 @@ from penstock.flows.orchestrator import Orchestrator
 from penstock.monitoring.records import Overview, StoredAlert
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
+from penstock.recovery.backfiller import Backfiller
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import PauseRow
 from penstock.runs.store.runs import RunFilter, run_count_ready
@@ -128,6 +129,7 @@ def run_pending(
     senders = _inline_dispatchers(store, pipelines, reply)
     holder = f"inline:{os.getpid()}"
     orchestrator = Orchestrator(store, client.probe, holder=holder, pipelines=pipelines, threads=0)
+    backfiller = Backfiller(store)
     processors = [p for pipeline in pipelines for p in pipeline.processors]
     pools = sorted({p.pool for p in processors if p.runs != "http"})
     workers = [_inline_core(client, pipelines, pool, holder) for pool in pools]
@@ -139,7 +141,8 @@ def run_pending(
             ended = sum(_run_ready(store, steps) for steps in workers)
             ended += sum(sender.run_once().started for sender in senders)
             done += ended
-            is_idle = not ended and not stepped.triggers
+            opened = backfiller.run_once().opened
+            is_idle = not ended and not stepped.triggers and not opened
     finally:
         for steps in workers:
             steps.close()
@@ -315,6 +318,7 @@ def build_services(
         Vacuum(store),
         SchedulerFallback(store, probes.probe, holder=holder, pipelines=pipelines),
         SelfHeal(store, probes.probe, holder=holder, pipelines=pipelines),
+        Backfiller(store),
     ]
 
 
@@ -338,6 +342,7 @@ def build_scheduler_loops(
         _loop_schedule(5 * SECOND),
         _loop_schedule(10 * SECOND),
         _loop_schedule(60 * SECOND),
+        _loop_schedule(SECOND, "backfill"),
     )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [

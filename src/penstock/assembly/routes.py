@@ -15,6 +15,7 @@ from penstock.flows.gates import api as gates
 from penstock.flows.items import api as items
 from penstock.limits import api as limits
 from penstock.monitoring import api as monitoring
+from penstock.recovery import api as recovery
 from penstock.runs import api as runs
 from penstock.runs.external import api as external
 from penstock.runs.external.api_fastpath import WorkerFastPath
@@ -40,6 +41,7 @@ _MODULES: Final = (
     items,
     gates,
     breakers,
+    recovery,
     pauses,
     monitoring,
     customers,

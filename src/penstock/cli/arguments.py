@@ -100,6 +100,7 @@ KEY = PublicId("key")
 FLOW = PublicId("flow")
 OVERRIDE = PublicId("ovr")
 INTERVENTION = PublicId("int")
+BACKFILL = PublicId("bf")
 JSON = JsonObject()
 MINUTES = Minutes()
 

@@ -24,6 +24,7 @@ class Source(NamedTuple):
 
 
 SOURCES: Final = {
+    "bf": Source("backfills", "backfill_id"),
     "cfg": Source("configs", "config_id"),
     "customer": Source("configs", "customer"),
     "flow": Source("flows", "flow_id"),
@@ -53,7 +54,7 @@ GROUPS: Final = {
 """What NAME is, by group of commands."""
 SCOPES: Final = {"config": "cfg", "customer": "customer", "pipeline": "pipeline"}
 """What the subject of a pause is, by scope."""
-OF_CUSTOMERS: Final = frozenset({"cfg", "flow", "run", "subscription", "topic"})
+OF_CUSTOMERS: Final = frozenset({"bf", "cfg", "flow", "run", "subscription", "topic"})
 """Values of the customer in `--customer`, if it is given."""
 
 

@@ -58,6 +58,26 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "flows": ("flows.cli.flows", "List, show and cancel flows."),
     "items": ("flows.items.cli", "Count, list and retry the items of a flow."),
     "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a given phase."),
+    "replay": (
+        "recovery.cli.replay",
+        "Run a partition again from a phase on, in a new generation.",
+    ),
+    "cancel": (
+        "recovery.cli.replay",
+        "Cancel all open flows and single runs of a customer, a pipeline or a range of partitions.",
+    ),
+    "slowest": (
+        "recovery.cli.replay",
+        "List processors by how long their successful runs take, the slowest first.",
+    ),
+    "backfill": (
+        "recovery.cli.backfill",
+        "Process a range of partitions in the background, a bounded number at a time.",
+    ),
+    "backfills": (
+        "recovery.cli.backfill",
+        "List, follow, pause, resume and cancel backfills.",
+    ),
     "complete": (
         "flows.cli.complete",
         "Report the completion of a processor that Penstock does not run.",

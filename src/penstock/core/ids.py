@@ -32,6 +32,7 @@ KINDS: Final = frozenset(
         "int",
         "dec",
         "lease",
+        "bf",
     }
 )
 ID_MAX: Final = 2**63 - 1

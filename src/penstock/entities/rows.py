@@ -72,6 +72,8 @@ class NewInput(NamedTuple):
     changes: str
     reason: str | None
     moves: bool
+    chosen: str | None = None
+    """Ids by kind that a replay chose, as JSON; None: what the reports name."""
 
 
 class EntityChange(NamedTuple):
@@ -103,6 +105,7 @@ class InputRow(NamedTuple):
     moves: bool
     phase: str
     name: str
+    chosen: str | None = None
 
     @property
     def key(self) -> InputKey:

@@ -127,6 +127,11 @@ def inputs_open(tx: Tx, wanted: Sequence[InputRequest]) -> None:
     tx.run("entity_input_put_many", batch=made)
 
 
+def inputs_choose(tx: Tx, inputs: Sequence[NewInput]) -> None:
+    """Store what processors receive in a flow that has not started them, instead of changes."""
+    tx.run("entity_input_put_many", batch=inputs)
+
+
 def _watermarks(tx: Tx, wanted: Sequence[InputRequest]) -> list[Watermark | None]:
     """Return the watermarks of processors, in order."""
     rows = tx.rows(
@@ -217,6 +222,12 @@ def _changed(tx: Tx, rows: Sequence[InputRow]) -> dict[InputKey, ChangedEntities
             found[key] = ChangedEntities(reason=reason)
             continue
         kinds = json.loads(row.kinds)
+        if row.chosen is not None:
+            chosen = json.loads(row.chosen)
+            found[key] = ChangedEntities(
+                entities={kind: tuple(chosen.get(kind, ())) for kind in (*kinds, *chosen)}
+            )
+            continue
         union = merged(ids.get(number, {}) for number in listed)
         found[key] = ChangedEntities(
             entities={kind: tuple(union.get(kind, ())) for kind in kinds},

@@ -12,6 +12,10 @@ from penstock.flows.phases import ENDED, PhaseState
 
 LATE_DATA: Final = "late_data"
 """Trigger source of a generation that was started by late data."""
+BACKFILL: Final = "backfill"
+"""Trigger source of the flows of a backfill, and the channel on which their ends are announced."""
+REPLAY: Final = "replay"
+"""Trigger source of a generation that a person opened to repeat work."""
 
 
 class FlowRow(NamedTuple):

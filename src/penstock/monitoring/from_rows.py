@@ -26,7 +26,7 @@ from penstock.monitoring.store import OverviewRow, ProviderMetricsRow
 from penstock.pipelines.shown import definition_shown
 from penstock.runs.store.leases import SessionRow
 
-_ID_KINDS = {"config": "cfg", "run": "run", "flow": "flow"}
+_ID_KINDS = {"config": "cfg", "run": "run", "flow": "flow", "backfill": "bf"}
 
 
 def overview_record(row: OverviewRow, now: Micros, next_at: Micros | None) -> Overview:

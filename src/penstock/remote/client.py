@@ -30,6 +30,7 @@ G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Breakers": "penstock.flows.breakers.api",
+    "Backfills": "penstock.recovery.api",
     "Configs": "penstock.schedules.api.configs",
     "Customers": "penstock.access.api.customers",
     "DeadLetters": "penstock.dead_letters.api",
@@ -43,6 +44,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Overrides": "penstock.flows.gates.api",
     "Pauses": "penstock.schedules.api.pauses",
     "Previews": "penstock.flows.api",
+    "Recovery": "penstock.recovery.api",
     "Runs": "penstock.runs.api",
     "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
     "Topics": "penstock.bus.api.topics",

@@ -119,6 +119,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "run_actions": tx.run("run_actions_prune", {"before": now - retention.history_us, **chunk}),
         "artifacts": tx.run("run_artifacts_prune", {"before": now - retention.history_us, **chunk}),
         "sub_flows": tx.run("sub_flows_prune", {"before": now - retention.history_us, **chunk}),
+        "backfills": tx.run("backfills_prune", {"before": now - retention.history_us, **chunk}),
         "states": tx.run("run_states_prune", {"before": now - retention.history_us, **chunk}),
         "journal": _prune_journal(tx, now - retention.journal_us),
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),

@@ -94,19 +94,19 @@ SELECT count(*) FROM (
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, processor bigint, customer bigint, pipeline bigint, config_id bigint,
 --   partition text, epoch bigint, signature text, kinds text, changes text, reason text,
---   moves boolean
+--   moves boolean, chosen text
 INSERT INTO entity_inputs (flow_id, processor, customer, pipeline, config_id, partition, epoch,
-    signature, kinds, changes, reason, moves, at)
+    signature, kinds, changes, reason, moves, chosen, at)
 SELECT batch.flow_id, batch.processor, batch.customer, batch.pipeline, batch.config_id,
     batch.partition, batch.epoch, batch.signature, batch.kinds, batch.changes, batch.reason,
-    batch.moves, {{now}}
+    batch.moves, batch.chosen, {{now}}
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, processor) DO NOTHING;
 
 -- name: entity_input_list
 -- What the incremental processors of flows receive.
 -- scope: system (the caller holds runs of the flows or may see them)
-SELECT i.flow_id, i.processor, i.kinds, i.changes, i.reason, i.moves, p.phase, p.name
+SELECT i.flow_id, i.processor, i.kinds, i.changes, i.reason, i.moves, p.phase, p.name, i.chosen
 FROM entity_inputs i JOIN processors p ON p.processor = i.processor
 WHERE i.flow_id {{any ids}} ORDER BY i.flow_id, i.processor;
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from penstock.core.naming import ProcessorKey
 from penstock.entities.rows import InputRequest
 from penstock.flows.advance.change_set import Start
+from penstock.flows.rows import REPLAY
 from penstock.pipelines.modes import MANUAL_SOURCE
 
 
@@ -19,8 +20,8 @@ def input_requests(
     """Return the requests of incremental processors among the starts.
 
     processors: (key, pool) by pipeline, phase and name. A processor that a person starts again
-    processes everything. A run with incomplete data leaves its watermark: what it received is
-    received again, once the data is complete.
+    processes everything; after a replay, later ones process what it changed. A run with incomplete
+    data leaves its watermark: what it received is received again, once the data is complete.
     """
     found = []
     for start in starts:
@@ -36,7 +37,9 @@ def input_requests(
                 if (flow.pipeline_key, phase, source) in processors
             }
             row = snapshot.rows.get((start.phase, name)) or snapshot.row(start.phase)
-            by_hand = flow.trigger_source == MANUAL_SOURCE
+            by_hand = flow.trigger_source == MANUAL_SOURCE or (
+                flow.trigger_source == REPLAY and start.phase in (flow.start_phase or "").split(",")
+            )
             found.append(
                 InputRequest(
                     flow_id=flow.flow_id,

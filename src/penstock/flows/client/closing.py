@@ -15,6 +15,7 @@ from penstock.flows.cascade import FlowState
 from penstock.flows.gates.store.overrides import flow_requests_close
 from penstock.flows.items.store.expansions import expansion_cancel
 from penstock.flows.phases import ENDED, PhaseState
+from penstock.flows.rows import BACKFILL
 from penstock.flows.store.completions import flow_event_put_for_next
 from penstock.flows.store.flows import (
     flow_end_many,
@@ -49,4 +50,6 @@ def flow_close(tx: Tx, flow_id: int, who: str, reason: str, *, stops_running: bo
                   None, reason or None)  # fmt: skip
     journal_append_many(tx, [entry])
     expansion_cancel(tx, [flow_id])
+    if flow.trigger_source == BACKFILL:
+        tx.wake([BACKFILL])
     return run_cancel_flow(tx, flow_id, who, reason, stops_running=stops_running)

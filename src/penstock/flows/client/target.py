@@ -60,7 +60,7 @@ def trigger_target(
     else to the config of the partition's newest flow. A trigger that names no mode continues the
     newest flow of its partition: a second flow in another mode would do the same work twice.
     """
-    config = _config_of(tx, info, wanted, customer_key)
+    config = config_of(tx, info, wanted, customer_key)
     zone = None if config is None else config.timezone
     mode, partition = mode_and_partition(
         info.definition,
@@ -91,7 +91,7 @@ def trigger_target(
     return TriggerTarget(config, mode, partition, existing, parent, older, is_new)
 
 
-def _config_of(
+def config_of(
     tx: Tx, info: PipelineInfo, wanted: FlowRequest, customer_key: CustomerKey | None
 ) -> ConfigRow | None:
     """Return the named config, or the only active one; raise InvalidInput if several are active."""

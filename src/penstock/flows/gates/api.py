@@ -71,3 +71,11 @@ routes.post(
     group="interventions",
     example={"resolution": "the missing days were loaded by hand"},
 )
+routes.post(
+    "/interventions/{intervention_id}/approve",
+    Permission.OPERATE,
+    Interventions.approve,
+    group="interventions",
+    status=201,
+    example={"reason": "the source confirmed that the day has no games", "expires": "24h"},
+)

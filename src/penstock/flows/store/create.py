@@ -17,7 +17,13 @@ from penstock.audit.store.journal import journal_append_many
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.flows.advance.late_data import LateData
-from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited_phases
+from penstock.flows.cascade import (
+    LATE_RERUNS_MAX,
+    CompletionStatus,
+    FlowState,
+    flow_deadline,
+    inherited_phases,
+)
 from penstock.flows.ladder.rungs import BY_HAND_SOURCES, next_time_of_day
 from penstock.flows.phases import DONE, PhaseState
 from penstock.flows.plan import FlowPlan
@@ -47,7 +53,7 @@ from penstock.flows.store.flows import (
 from penstock.flows.store.plans import planned
 from penstock.pipelines.plan import PhasePlan
 from penstock.runs.rows import MessageOrigin
-from penstock.runs.store.runs import ordering_key_lock
+from penstock.runs.store.runs import ordering_key_lock_many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,9 @@ class FlowOpening:
     reruns: int = 0
     origin: MessageOrigin | None = None
     by_hand: bool = False
+    only: frozenset[tuple[str, str]] = frozenset()
+    """Phase and name of the processors that run in their phases; the others of these phases keep
+    what they completed in the parent. Empty: all run."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -90,7 +99,14 @@ def opening_lock(
     tx: Tx, customer_key: CustomerKey, pipeline_key: PipelineKey, partition: str
 ) -> None:
     """Serialize callers that look up a flow of a partition and open one if there is none."""
-    ordering_key_lock(tx, f"flow:{customer_key}:{pipeline_key}:{partition}")
+    opening_lock_many(tx, customer_key, pipeline_key, [partition])
+
+
+def opening_lock_many(
+    tx: Tx, customer_key: CustomerKey, pipeline_key: PipelineKey, partitions: Sequence[str]
+) -> None:
+    """Take the locks of `opening_lock` for several partitions."""
+    ordering_key_lock_many(tx, [f"flow:{customer_key}:{pipeline_key}:{one}" for one in partitions])
 
 
 def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
@@ -295,9 +311,16 @@ def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[N
         for opening, flow_id in opened
         if opening.parent is not None
         for s in seen[opening.parent.flow_id]
-        if (flow_id, s.phase) in kept
+        if (flow_id, s.phase) in kept or _is_kept(opening, s)
     ]
     completion_put_many(tx, copies, emit_events=False)
+
+
+def _is_kept(opening: FlowOpening, seen: CompletionRow) -> bool:
+    """Return whether a processor keeps its completion because others of its phase run alone."""
+    if seen.status == CompletionStatus.FAILED or (seen.phase, seen.processor) in opening.only:
+        return False
+    return any(phase == seen.phase for phase, _ in opening.only)
 
 
 def _copy(flow_id: int, customer_key: CustomerKey, seen: CompletionRow) -> NewCompletion:

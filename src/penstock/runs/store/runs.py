@@ -138,12 +138,17 @@ def run_finish_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
 
 def ordering_key_lock(tx: Tx, key: str) -> None:
     """Serialize with inserts and releases of this key's runs. Call it before locking any row."""
-    tx.run("ordering_key_lock_many", batch=[(key,)])
+    ordering_key_lock_many(tx, [key])
+
+
+def ordering_key_lock_many(tx: Tx, keys: Sequence[str]) -> None:
+    """Take the locks of several keys, in order."""
+    tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
 
 
 def run_unblock(tx: Tx, keys: Sequence[str]) -> int:
     """Make the next run of each ordering key ready. Return how many."""
-    tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
+    ordering_key_lock_many(tx, keys)
     return len(tx.rows("run_unblock_keys", {"keys": list(keys)}))
 
 

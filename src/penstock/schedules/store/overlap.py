@@ -42,6 +42,19 @@ def free_occurrence(tx: Tx, config: ConfigRow, live: list[RunRow] | None = None)
     return occurrence
 
 
+def free_occurrences(tx: Tx, config: ConfigRow, n: int) -> list[int]:
+    """Return `n` different times, now or just after, as `free_occurrence` returns one."""
+    cadence, anchor = cadence_of(config), config.next_run_time or 0
+    found = [free_occurrence(tx, config)]
+    while len(found) < n:
+        later = found[-1] + 1
+        is_taken = (
+            cadence is not None and latest_at_or_before(cadence, later, later, anchor) == later
+        )
+        found.append(later + is_taken)
+    return found
+
+
 def check_overlap(config: ConfigRow, live: list[RunRow], name: str) -> None:
     """Raise Conflict if the overlap policy forbids another run beside these live ones."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import INTERVENTION
 from penstock.cli.rows import collect
 from penstock.flows.gates.records import Intervention
@@ -118,3 +118,30 @@ def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> N
     verb = "would be" if dry_run else "is"
     text = f"{intervention_id} {word}; the gate of {where} {verb} evaluated again."
     app.emit(outcome, lambda: click.echo(output.escape_control(text)))
+
+
+@interventions.command("approve")
+@click.argument("intervention_id", type=INTERVENTION)
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded with the approval.")
+@click.option("--expires", default="24h", show_default=True, metavar="DURATION",
+              help="Lifetime of the approval, at most 7d.")  # fmt: skip
+@dry_run_option
+@click.pass_obj
+def approve(app: App, intervention_id: str, reason: str, expires: str) -> None:
+    """Approve to start without what is missing, and continue.
+
+    Grants an override for this gate, resolves the item and evaluates the gate immediately. A phase
+    that starts under an override is degraded.
+    """
+    with app.connect() as client:
+        item = client.interventions.get(intervention_id)
+        made = client.interventions.approve(intervention_id, reason, expires)
+        now = client.now()
+    where = f"{item.pipeline} {item.partition} {item.phase}"
+    without = ", ".join(item.missing) or "what is missing"
+    until = output.format_time(made.expires_at, now)
+    text = (
+        f"{made.override_id}: {where} may start without {without} until {until}; "
+        f"{intervention_id} is resolved and the gate is evaluated now."
+    )
+    app.emit(made, lambda: click.echo(output.escape_control(text)))

@@ -7,6 +7,7 @@ again. The `actor` is always recorded; an override without an authenticated appr
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import CustomerFilter, PartitionFilter, PipelineFilter
 from penstock.core.records.record import Meta, Page
 from penstock.core.stored_json import from_json
+from penstock.db.in_transaction import InTransaction
 from penstock.db.store import Transactions, Tx
 from penstock.flows.gates.from_rows import intervention_record, override_record
 from penstock.flows.gates.override import Override, check_override, parse_override_duration
@@ -55,6 +57,10 @@ _INTERVENTION_ID = Meta(
 _REASON = Meta(description="Reason for the action, stored with its record.", max_length=500)
 _LIVE = Meta(description="Return only overrides that are in effect now.")
 _STATUS = Meta(description="Return only interventions of this status.")
+_APPROVAL = Meta(
+    description="Reason for the approval, stored with it.", min_length=1, max_length=500
+)
+_EXPIRES = Meta(description="Lifetime of the approval, such as `24h`; at most 7 days.")
 _RESOLUTION = Meta(
     description="Description of what was done, kept with the intervention.",
     min_length=1,
@@ -262,6 +268,49 @@ class Interventions:
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
 
         self._store.write(body)
+
+    def approve(
+        self,
+        intervention_id: Annotated[str, _INTERVENTION_ID],
+        reason: Annotated[str, _APPROVAL],
+        expires: Annotated[str, _EXPIRES] = "24h",
+    ) -> GateOverride:
+        """Approve to start without what is missing, and continue: an override and a resolution.
+
+        The override covers the gate of this intervention only. Its gate is evaluated immediately;
+        a dependency declared with `fail_if_missing` still fails it.
+        """
+        number = decode_or_not_found("int", "intervention", intervention_id)
+
+        def body(tx: Tx) -> GateOverride:
+            wanted = InterventionFilter(self._names.customer_key(tx, None), None, number)
+            found = intervention_list(tx, wanted)
+            if not found:
+                raise NotFound("intervention", encode("int", number))
+            inside = InTransaction(self._store, tx)
+            granted = Overrides(inside, self._names, self._actor).grant(
+                _approval(found[0], reason, expires)
+            )
+            done = f"approved without it ({granted.override_id}): {reason}"
+            Interventions(inside, self._names, self._actor).resolve(intervention_id, done)
+            return granted
+
+        return self._store.write(body)
+
+
+def _approval(item: InterventionRow, reason: str, expires: str) -> OverrideRequest:
+    """Return the approval to start without what an intervention names as missing."""
+    missing = json.loads(item.missing)
+    return OverrideRequest(
+        pipeline=item.pipeline,
+        partition=item.partition,
+        customer=item.customer_id,
+        phase=item.phase,
+        processor=item.processor or None,
+        dependency=missing[0] if len(missing) == 1 else None,
+        reason=reason,
+        expires=expires,
+    )
 
 
 def _expiry(request: OverrideRequest, now: Micros) -> Micros:

@@ -1,0 +1,1 @@
+"""Recovery: replays of flows, backfills, cancelling by filter, and what each would affect."""

@@ -1,0 +1,277 @@
+"""The backfiller: starts the partitions of backfills, a bounded number of each at a time.
+
+A step locks one backfill, takes the results of its flows that have ended, and opens flows for the
+next partitions, all in one transaction: a crash starts no partition twice and forgets none. Ending
+flows wake it; its timer finds what a lost wake-up left. Safe in any number of replicas.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.access.store.names import NameResolver, PipelineInfo
+from penstock.audit.rows import Entry, NewAlert
+from penstock.audit.store.alerts import alert_open
+from penstock.audit.store.journal import journal_append_many
+from penstock.core.errors import StoreError
+from penstock.core.ids import encode
+from penstock.core.naming import runs_channel
+from penstock.db.store import Transactions, Tx
+from penstock.flows.advance.snapshot import Wakeup
+from penstock.flows.advance.store import advance
+from penstock.flows.client.opening import digest_of
+from penstock.flows.plan import planned_of
+from penstock.flows.rows import BACKFILL, FlowRow
+from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock_many
+from penstock.flows.store.flows import flow_get
+from penstock.recovery.fates import (
+    FAILED,
+    PAUSED,
+    STUCK,
+    BackfillState,
+    PartitionState,
+    end_state,
+    failures,
+    skip_reason,
+)
+from penstock.recovery.rows import BackfillRow, PartitionRow, PartitionWork
+from penstock.recovery.store.backfills import (
+    backfill_counts,
+    backfill_live,
+    backfill_next,
+    backfill_partition_set_many,
+    backfill_running,
+    backfill_set,
+    backfill_settle,
+    backfill_take,
+    partition_work,
+)
+from penstock.schedules.store.configs import config_get
+from penstock.schedules.store.overlap import free_occurrences
+
+PAGE: Final = 1_000
+STEP_MAX: Final = 200
+"""Partitions that one transaction starts at most."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillCounts:
+    """Counts of one `run_once`. failed: backfills whose step raised an error."""
+
+    backfills: int = 0
+    opened: int = 0
+    settled: int = 0
+    skipped: int = 0
+    ended: int = 0
+    failed: int = 0
+
+    def plus(self, part: BackfillCounts) -> BackfillCounts:
+        """Add the counts of one backfill."""
+        return replace(
+            self,
+            backfills=self.backfills + part.backfills,
+            opened=self.opened + part.opened,
+            settled=self.settled + part.settled,
+            skipped=self.skipped + part.skipped,
+            ended=self.ended + part.ended,
+            failed=self.failed + part.failed,
+        )
+
+
+class Backfiller:
+    """Service that works off backfills."""
+
+    name = "backfiller"
+
+    def __init__(self, store: Transactions, *, actor: str = "backfiller") -> None:
+        self._store = store
+        self._names = NameResolver(store)
+        self._actor = actor
+
+    def run_once(self) -> BackfillCounts:
+        """Continue every backfill that has not ended."""
+        total, after = BackfillCounts(), 0
+        while True:
+            page = self._store.read(lambda tx, a=after: backfill_live(tx, a, PAGE))  # type: ignore[misc]
+            for backfill_id in page:
+                total = total.plus(self._continue(backfill_id))
+            if len(page) < PAGE:
+                return total
+            after = page[-1]
+
+    def _continue(self, backfill_id: int) -> BackfillCounts:
+        total = BackfillCounts()
+        while True:
+            try:
+                part = self._store.write(lambda tx: self._step(tx, backfill_id))
+            except StoreError:
+                raise
+            except Exception as error:  # only this backfill fails; continue with the others
+                log.exception("backfill %s failed", encode("bf", backfill_id))
+                self._store.write(lambda tx, e=error: _stuck(tx, backfill_id, e))  # type: ignore[misc]
+                return replace(total, failed=1)
+            total = total.plus(part)
+            if not part.skipped and part.opened < STEP_MAX:
+                return total
+
+    def _step(self, tx: Tx, backfill_id: int) -> BackfillCounts:
+        """Take the results of ended flows, then start the next partitions."""
+        row = backfill_take(tx, backfill_id)
+        if row is None:
+            return BackfillCounts()
+        settled = backfill_settle(tx, backfill_id)
+        counts = BackfillCounts(backfills=1, settled=len(settled))
+        if row.state == BackfillState.RUNNING and self._is_over_failures(tx, row, settled):
+            return counts
+        running = backfill_running(tx, backfill_id)
+        due: list[PartitionRow] = []
+        if row.state == BackfillState.RUNNING:
+            free = min(row.parallelism - running, STEP_MAX)
+            due = backfill_next(tx, backfill_id, free) if free > 0 else []
+            if not due and not running:
+                return replace(counts, ended=self._end(tx, row))
+        if not due:
+            return counts
+        opened = self._open(tx, row, due)
+        return replace(counts, opened=opened, skipped=len(due) - opened)
+
+    def _is_over_failures(self, tx: Tx, row: BackfillRow, settled: Sequence[str]) -> bool:
+        """Pause a backfill with too many failed partitions; return whether it is paused."""
+        if row.failures_max is None or PartitionState.FAILED not in settled:
+            return False
+        failed = failures(backfill_counts(tx, [row.backfill_id])[row.backfill_id])
+        if failed < row.failures_max:
+            return False
+        name = encode("bf", row.backfill_id)
+        note = f"{failed} partitions failed, and failures_max is {row.failures_max}"
+        self._change(tx, row, BackfillState.PAUSED, note)
+        resume = f"Continue with penstock backfills resume {name}, or add --failed to repeat them."
+        _alert(tx, row, PAUSED, f"{_about(row)} is paused: {note}. {resume}")
+        return True
+
+    def _end(self, tx: Tx, row: BackfillRow) -> int:
+        counts = backfill_counts(tx, [row.backfill_id])[row.backfill_id]
+        state = end_state(counts)
+        if state is None:
+            return 0
+        words = ", ".join(f"{counts[one]} {one}" for one in PartitionState if one in counts)
+        self._change(tx, row, state, words)
+        if state is BackfillState.FAILED:
+            name = encode("bf", row.backfill_id)
+            again = f"Repeat what failed: penstock backfills resume {name} --failed"
+            _alert(tx, row, FAILED, f"{_about(row)} ended: {words}. {again}")
+        return 1
+
+    def _change(self, tx: Tx, row: BackfillRow, state: BackfillState, note: str) -> None:
+        backfill_set(tx, row.backfill_id, state, note)
+        action = "ended" if state is not BackfillState.PAUSED else "paused"
+        entry = Entry("backfill", row.backfill_id, row.customer_key, action, self._actor,
+                      row.state, state.value, None, note)  # fmt: skip
+        journal_append_many(tx, [entry])
+
+    def _open(self, tx: Tx, row: BackfillRow, due: Sequence[PartitionRow]) -> int:
+        """Open the flows of partitions that are not in progress or done; return their number."""
+        info = self._names.pipeline(row.pipeline, tx=tx)
+        plan = planned_of(info.definition, row.mode).plan
+        names = [one.partition for one in due]
+        opening_lock_many(tx, row.customer_key, row.pipeline_key, names)
+        series = (row.customer_key, row.pipeline_key, row.config_id)
+        work = partition_work(tx, series, names, plan.last)
+        reasons = {
+            one.position: skip_reason(
+                work[one.partition], row.existing, is_repeated=one.attempts > 0
+            )
+            for one in due
+        }
+        chosen = [one for one in due if reasons[one.position] is None]
+        ids = flow_open_many(tx, self._openings(tx, row, info, chosen, work))
+        flows = dict(zip([one.position for one in chosen], ids, strict=True))
+        backfill_partition_set_many(
+            tx,
+            row.backfill_id,
+            [
+                (one.position, PartitionState.RUNNING.value, flows[one.position], None)
+                if one.position in flows
+                else (one.position, PartitionState.SKIPPED.value, None, reasons[one.position])
+                for one in due
+            ],
+        )
+        started = [flow_id for flow_id in ids if flow_id is not None]
+        if started:
+            advance(tx, dict.fromkeys(started, Wakeup(all_gates=True)), actor=row.opened_by)
+            pools = sorted({runs_channel(one.pool) for one in info.processors})
+            tx.wake(["flows", *pools])
+        return len(started)
+
+    def _openings(
+        self,
+        tx: Tx,
+        row: BackfillRow,
+        info: PipelineInfo,
+        due: Sequence[PartitionRow],
+        work: dict[str, PartitionWork],
+    ) -> list[FlowOpening]:
+        config = config_get(tx, row.config_id) if row.config_id else None
+        times: Sequence[int | None] = [None] * len(due)
+        if config is not None and due:
+            times = free_occurrences(tx, config, len(due))
+        digest = digest_of(tx, info)
+        return [
+            FlowOpening(
+                customer_key=row.customer_key,
+                pipeline_key=row.pipeline_key,
+                digest=digest,
+                mode=row.mode,
+                partition=one.partition,
+                source=BACKFILL,
+                correlation_id=row.correlation_id,
+                opened_by=row.opened_by,
+                config_id=row.config_id,
+                occurrence_time=at,
+                priority=row.priority,
+                parameters=row.parameters,
+                start_phases=row.phases,
+                parent=_parent(tx, work[one.partition]) if row.phases else None,
+                no_downstream=row.no_downstream,
+                by_hand=True,
+            )
+            for one, at in zip(due, times, strict=True)
+        ]
+
+
+def _parent(tx: Tx, work: PartitionWork) -> FlowRow | None:
+    """Return the flow whose completed phases a partition inherits."""
+    return None if work.flow_id is None else flow_get(tx, work.flow_id)
+
+
+def _about(row: BackfillRow) -> str:
+    name = encode("bf", row.backfill_id)
+    return f"{name} of {row.pipeline} {row.first_partition} to {row.last_partition}"
+
+
+def _alert(tx: Tx, row: BackfillRow, rule: str, message: str) -> None:
+    alert_open(
+        tx,
+        NewAlert(
+            rule=rule,
+            dedupe_key=f"{rule}:{row.backfill_id}",
+            severity="MEDIUM",
+            subject_kind="backfill",
+            subject=row.backfill_id,
+            message=message[:1_000],
+            customer_key=row.customer_key,
+        ),
+    )
+
+
+def _stuck(tx: Tx, backfill_id: int, error: Exception) -> None:
+    """Open an alert about a backfill whose step fails."""
+    row = backfill_take(tx, backfill_id)
+    if row is not None:
+        text = f"{_about(row)} cannot continue: {type(error).__name__}: {error}"
+        _alert(tx, row, STUCK, text)

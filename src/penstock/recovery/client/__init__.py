@@ -1,0 +1,1 @@
+"""Use cases of recovery: backfills, replays, cancelling by filter."""

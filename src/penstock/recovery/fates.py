@@ -1,0 +1,82 @@
+"""What a backfill does with a partition, by the work that was done on it before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from penstock.core.ids import encode
+from penstock.flows.cascade import FlowState
+from penstock.recovery.rows import PartitionWork
+
+
+class PartitionState(StrEnum):
+    """The state of a partition in a backfill."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    DEGRADED = "DEGRADED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
+
+
+class BackfillState(StrEnum):
+    """The state of a backfill."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETE = "COMPLETE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+PAUSED: Final = "backfill_paused"
+FAILED: Final = "backfill_failed"
+STUCK: Final = "backfill_stuck"
+ALERT_RULES: Final = (PAUSED, FAILED, STUCK)
+"""Rules of the alerts about a backfill; resuming or cancelling it resolves them."""
+LOGGED_COMPLETE: Final = "complete"
+"""Status of a complete phase in the log of phases."""
+ENDED: Final = (BackfillState.COMPLETE, BackfillState.FAILED, BackfillState.CANCELLED)
+UNSUCCESSFUL: Final = (PartitionState.FAILED, PartitionState.CANCELLED)
+
+
+def skip_reason(work: PartitionWork, existing: str, *, is_repeated: bool = False) -> str | None:
+    """Return why a backfill skips a partition; None if it processes it.
+
+    existing: `incomplete` processes what has not completed, `missing` what was never started, `all`
+    everything. A partition in progress is never started a second time. is_repeated: it failed in
+    this backfill and is tried again.
+    """
+    if work.state == FlowState.OPEN and work.flow_id is not None:
+        return f"{encode('flow', work.flow_id)} is in progress"
+    if existing == "all":
+        return None
+    if work.state == FlowState.COMPLETE or (work.state is None and work.is_complete):
+        return "complete"
+    if existing == "missing" and not is_repeated and (work.state is not None or work.is_logged):
+        return "processed before"
+    return None
+
+
+def end_state(counts: Mapping[str, int]) -> BackfillState | None:
+    """Return the state in which a backfill ends with these partitions; None while any is left."""
+    if counts.get(PartitionState.PENDING, 0) or counts.get(PartitionState.RUNNING, 0):
+        return None
+    if any(counts.get(state, 0) for state in UNSUCCESSFUL):
+        return BackfillState.FAILED
+    return BackfillState.COMPLETE
+
+
+def failures(counts: Mapping[str, int]) -> int:
+    """Return the number of partitions that failed."""
+    return counts.get(PartitionState.FAILED, 0)
+
+
+def logged_complete(last: Iterable[str], statuses: Mapping[str, str]) -> bool:
+    """Return whether every last phase is logged as complete; statuses: the newest by phase."""
+    names = list(last)
+    return bool(names) and all(statuses.get(name) == LOGGED_COMPLETE for name in names)

@@ -1,0 +1,1 @@
+"""Statements about backfills, recorded durations and what recovery would affect."""
