@@ -329,7 +329,6 @@ REFUSED = [
 ]
 
 WRITES = [
-    "replay pair b --force --reason again",
     "backfill pair --partition a --parallelism 2 --reason again",
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
     "runs submit hello --at 2031-01-01T00:00:00Z",

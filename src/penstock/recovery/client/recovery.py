@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from datetime import timedelta
 from typing import Annotated, Final
 
 from penstock.access.store.names import NameResolver
@@ -41,7 +40,6 @@ __all__ = ["Recovery"]
 
 SAMPLES_MAX: Final = 100_000
 """Newest successful runs that durations of processors rest on."""
-WINDOW: Final = timedelta(days=7)
 
 SinceEnd = Annotated[
     Time | None,
