@@ -61,6 +61,10 @@ BENCHES = {
         "PostgreSQL: a session idle in a transaction for two minutes, at saturation",
     ),
     "verify": ("verify", "10,000,000 journal entries: hashes recomputed, compared with history"),
+    "load_map": (
+        "load_map",
+        "50,000 configs at two o'clock: starts per minute before and after jitter",
+    ),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.runs.external.client.workers import Workers
     from penstock.schedules.client.configs import Configs
     from penstock.schedules.client.pauses import Pauses
+    from penstock.schedules.load_map.client import Schedules
     from penstock.tracking.client import Tracking
 
 __all__ = ["Client", "UseCaseGroups"]
@@ -117,6 +118,13 @@ class UseCaseGroups:
         from penstock.schedules.client.configs import Configs  # loaded on first use
 
         return self._group(Configs, self._store, self._names, self.actor)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Scheduled starts of all configs: the load map, and jitter that flattens it."""
+        from penstock.schedules.load_map.client import Schedules  # loaded on first use
+
+        return self._group(Schedules, self._store, self._names, self.actor)
 
     @cached_property
     def topics(self) -> Topics:

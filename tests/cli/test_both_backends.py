@@ -345,6 +345,8 @@ WRITES = [
     "resume all",
     "customers set acme --weight 2.5 --concurrency {n}",
     "customers set acme --no-concurrency",
+    "customers set acme --start-tolerance 10m",
+    "schedules jitter --above 100 --tolerance 5m --dry-run",
     "keys create ci --role worker --customer acme --expires 90d --rate 5",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -66,6 +67,7 @@ class TestLimits:
         things = bus_things(served.harness, "globex")
         same(served, remote, "limits", "get", things.limit)
         same(served, remote, "limits", "list")
+        same(served, remote, "schedules", "jitter", tolerance=timedelta(minutes=5))
         remote.limits.declare("crm", capacity=1)
         first = remote.limits.list(limit=1)
         assert first.next_cursor is not None

@@ -261,6 +261,8 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
     "GET /api/v1/seals": lambda _: ("/seals", None),
     "GET /api/v1/verification": lambda _: ("/verification", None),
+    "GET /api/v1/schedules/load": lambda _: ("/schedules/load?hours=2", None),
+    "POST /api/v1/schedules/jitter": lambda _: ("/schedules/jitter", {"above": 1000}),
     "GET /api/v1/pauses": lambda _: ("/pauses", None),
     "POST /api/v1/pauses": lambda s: ("/pauses", {"scope": "customer", "subject": s.customer}),
     "POST /api/v1/pauses/resume": lambda s: (

@@ -259,6 +259,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "pauses.resume": [
         lambda c: c.pauses.resume("all", None), lambda c: c.pauses.resume("pipeline", "nightly")
     ],
+    "schedules.jitter": [lambda c: c.schedules.jitter()],
     "work.execute_batch": [lambda c: c.work.execute_batch([])],
     "views.sessions": [lambda c: c.views.sessions()],
     "views.sizes": [lambda c: c.views.sizes()],
@@ -290,6 +291,7 @@ OWN: dict[str, Callable[[Client], Any]] = {
     **BUS_OWN,
     "pauses.list": lambda c: c.pauses.list(),
     "customers.list": lambda c: c.customers.list().items,
+    "schedules.load": lambda c: ["start"] * c.schedules.load().starts,
     "views.overview": lambda c: c.views.overview(),
     "views.alerts": lambda c: c.views.alerts().items,
     **OWN_FLOWS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from penstock.access.api_keys import KeyState, Role
-from penstock.core.records.record import Meta, Record, Time, field
+from penstock.core.records.record import Meta, Minutes, Record, Time, field
 
 __all__ = ["ApiKey", "CustomerSettings", "IssuedKey", "KeyId", "RoleInput"]
 
@@ -71,6 +71,8 @@ class CustomerSettings(Record):
     """Share of the capacity relative to other customers; 1 by default."""
     concurrency: int | None
     """Maximum number of its runs at a time; null for no maximum."""
+    start_tolerance: Minutes | None = field(name="start_tolerance_minutes")
+    """Minutes that scheduled starts may be delayed to spread them; null if nothing was agreed."""
     created_at: Time
     """Time at which the resource was created."""
     updated_at: Time | None

@@ -19,7 +19,7 @@ from penstock.recovery import api as recovery
 from penstock.runs import api as runs
 from penstock.runs.external import api as external
 from penstock.runs.external.api_fastpath import WorkerFastPath
-from penstock.schedules.api import configs, pauses, tick
+from penstock.schedules.api import configs, load_map, pauses, tick
 from penstock.server import health
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
@@ -29,6 +29,7 @@ from penstock.tracking import api as tracking
 _MODULES: Final = (
     tick,
     configs,
+    load_map,
     external,
     runs,
     dead_letters,

@@ -102,8 +102,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "bus.cli.subscriptions",
         "Create, inspect, pull, seek and pause subscriptions.",
     ),
+    "spool": ("bus.cli.spool", "List and deliver events that wait on disk for the server."),
     "dlq": ("dead_letters.cli.dlq", "List, replay and discard dead letters of runs and messages."),
     "configs": ("schedules.cli.configs", "Create, change, preview and audit customers' schedules."),
+    "schedules": (
+        "schedules.cli.load_map",
+        "Show scheduled starts; spread those of busy minutes.",
+    ),
     "pipelines": ("pipelines.cli", "List, show and register pipelines."),
     "pause": (
         "schedules.cli.pauses",
@@ -114,10 +119,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alerts": ("monitoring.cli.alerts", "List alerts."),
     "customers": (
         "access.cli.customers",
-        "List customers; set their weight and their maximum number of runs.",
+        "List customers; set their weight, maximum number of runs and tolerance of late starts.",
     ),
     "keys": ("access.cli.keys", "Create, list, rotate and revoke API keys."),
-    "db": ("db.cli", "Migrate the database; rotate the push signing key."),
+    "db": ("db.cli", "Migrate and copy the database; rotate the push signing key."),
     "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
     "verify": (
         "monitoring.cli.verify",

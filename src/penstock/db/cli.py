@@ -1,15 +1,15 @@
-"""`penstock db`: migrate the database, print its location, rotate the push key."""
+"""`penstock db`: migrate and copy the database, print its location, rotate the push key."""
 
 from __future__ import annotations
 
 import click
 
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, reject_url
 
 
 @click.group(cls=Group)
 def db() -> None:
-    """Migrate the database; rotate the push signing key."""
+    """Migrate and copy the database; rotate the push signing key."""
 
 
 @db.command("migrate")
@@ -24,6 +24,54 @@ def migrate(app: App) -> None:
     where = _where(app)
     text = f"Applied: {', '.join(applied)}" if applied else "Already up to date"
     app.emit({"applied": applied, "database": where}, lambda: click.echo(f"{text} ({where})."))
+
+
+@db.command("copy")
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--while-running", is_flag=True,
+              help="Copy although processes work on the source (a trial copy).")  # fmt: skip
+@click.pass_obj
+def copy(app: App, source: str, target: str, while_running: bool) -> None:
+    """Copy everything from SOURCE into the empty database TARGET of the other engine.
+
+    Both are database URLs, such as sqlite:penstock.db and postgresql://…. The copy is one
+    transaction: if it fails, TARGET stays empty. It is verified by counts, seals and the journal.
+    """
+    # Imported here because it loads both drivers.
+    from penstock.assembly.copying import copy_database
+    from penstock.assembly.database import describe_database  # as above
+
+    reject_url(app.settings().url)
+    places = [app.settings(database_url=url, url="") for url in (source, target)]
+
+    def progress(table: str, rows: int) -> None:
+        if rows and app.format == "table" and not app.is_quiet:
+            click.echo(f"{rows:>12,}  {table}")
+
+    done = copy_database(places[0], places[1], while_running=while_running, on_table=progress)
+    rows = sum(done.tables.values())
+    where = describe_database(places[1].database_url)
+    record = {
+        "database": where,
+        "rows": rows,
+        "tables": {name: count for name, count in done.tables.items() if count},
+        "entries": done.entries,
+        "problems": done.problems,
+    }
+
+    def print_text() -> None:
+        click.echo(
+            f"{rows:>12,}  rows copied to {where}; {done.entries:,} journal entries verified"
+        )
+        for problem in done.problems:
+            click.echo(f"FAIL  {problem}")
+        if not done.problems:
+            app.hint("Set PENSTOCK_DATABASE_URL to it and start the processes again.")
+
+    app.emit(record, print_text)
+    if done.problems:
+        raise click.exceptions.Exit(1)
 
 
 @db.command("rotate-push-key")

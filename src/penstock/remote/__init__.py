@@ -14,9 +14,11 @@ import contextlib
 from collections.abc import Iterator
 
 from penstock.remote.client import RemoteClient
+from penstock.remote.producer import SpoolingProducer
+from penstock.remote.spool import SpoolFull
 from penstock.remote.transport import Transport
 
-__all__ = ["RemoteClient", "Transport", "connect"]
+__all__ = ["RemoteClient", "SpoolFull", "SpoolingProducer", "Transport", "connect"]
 
 
 @contextlib.contextmanager

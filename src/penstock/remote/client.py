@@ -46,6 +46,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Previews": "penstock.flows.api",
     "Recovery": "penstock.recovery.api",
     "Runs": "penstock.runs.api",
+    "Schedules": "penstock.schedules.api.load_map",
     "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
     "Topics": "penstock.bus.api.topics",
     "Tracking": "penstock.tracking.api",

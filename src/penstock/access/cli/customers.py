@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -10,12 +11,14 @@ from penstock.access.records import CustomerSettings
 from penstock.cli import output
 from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.rows import collect
+from penstock.core.clock import format_duration, parse_duration
 from penstock.core.errors import InvalidInput
+from penstock.core.records.record import minutes
 
 
 @click.group(cls=Group)
 def customers() -> None:
-    """List customers; set their weight and their maximum number of runs."""
+    """List customers; set their weight, maximum number of runs and tolerance of late starts."""
 
 
 @customers.command("list")
@@ -57,10 +60,17 @@ def show(app: App, customer: str) -> None:
 @click.option("--concurrency", type=click.IntRange(1), metavar="N",
               help="Maximum number of the customer's runs at a time.")  # fmt: skip
 @click.option("--no-concurrency", is_flag=True, help="Remove the maximum number of runs.")
+@click.option("--start-tolerance", metavar="DURATION",
+              help="How late scheduled runs may start to spread them, such as 15m.")  # fmt: skip
 @dry_run_option
 @click.pass_obj
 def set_(
-    app: App, customer: str, weight: float | None, concurrency: int | None, no_concurrency: bool
+    app: App,
+    customer: str,
+    weight: float | None,
+    concurrency: int | None,
+    no_concurrency: bool,
+    start_tolerance: str | None,
 ) -> None:
     """Change the settings of a customer, for new runs at once and for waiting ones in seconds."""
     given: dict[str, Any] = {}
@@ -70,6 +80,8 @@ def set_(
         raise InvalidInput("concurrency", "no number with --no-concurrency", concurrency)
     if no_concurrency or concurrency is not None:
         given["concurrency"] = concurrency
+    if start_tolerance is not None:
+        given["start_tolerance"] = minutes(parse_duration(start_tolerance, "--start-tolerance"))
     if not given:
         raise InvalidInput("weight", "at least one option", None, "For example --weight 3.")
     with app.connect() as client:
@@ -81,6 +93,9 @@ def set_(
 def _show(app: App, found: CustomerSettings, now: int) -> None:
     most = "any number of runs" if found.concurrency is None else f"{found.concurrency} runs"
     click.echo(f"{found.customer} · weight {found.weight:g} · {most} at a time")
+    if found.start_tolerance is not None:
+        late = format_duration(found.start_tolerance // timedelta(microseconds=1))
+        output.print_facts([("starts", f"may be {late} late")])
     if found.updated_at is not None:
         changed = output.format_time(found.updated_at, now)
         output.print_facts([("changed", f"{changed} by {found.updated_by}")])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any, Final
 
 from penstock.access.records import CustomerSettings
@@ -23,9 +24,20 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import DAY, MINUTE
 from penstock.core.errors import InvalidInput
 from penstock.core.records.parameters import Customer
-from penstock.core.records.record import UNSET, Meta, Page, UnsetType, time, time_or_none
+from penstock.core.records.record import (
+    UNSET,
+    Meta,
+    Minutes,
+    Page,
+    UnsetType,
+    Wire,
+    minutes,
+    time,
+    time_or_none,
+)
 from penstock.db.store import Transactions, Tx
 
 __all__ = ["Customers"]
@@ -40,6 +52,11 @@ _WEIGHT = Meta(
 _CONCURRENCY = Meta(
     description="Maximum number of the customer's runs at a time, in all pools; null for none."
 )
+_TOLERANCE = Meta(
+    description="Minutes that scheduled starts of the customer may be delayed to spread them over "
+    "time (`penstock schedules jitter`), up to 1,440; null for nothing agreed."
+)
+_SETTINGS: Final = ("weight", "concurrency", "start_tolerance_us")
 
 
 class Customers:
@@ -81,6 +98,9 @@ class Customers:
         *,
         weight: Annotated[float | UnsetType, _WEIGHT] = UNSET,
         concurrency: Annotated[int | UnsetType | None, _CONCURRENCY] = UNSET,
+        start_tolerance: Annotated[
+            Minutes | UnsetType | None, Wire("start_tolerance_minutes"), _TOLERANCE
+        ] = UNSET,
     ) -> CustomerSettings:
         """Change the settings of a customer. Omitted ones keep their values.
 
@@ -88,11 +108,12 @@ class Customers:
         lower concurrency, none starts until enough have ended.
         """
         self._names.require_unscoped("settings of customers")
-        if weight is UNSET and concurrency is UNSET:
-            fix = "Give weight, concurrency or both."
+        if weight is UNSET and concurrency is UNSET and start_tolerance is UNSET:
+            fix = "Give weight, concurrency or start_tolerance."
             raise InvalidInput("weight", "at least one setting", None, fix)
         new_weight = UNSET if weight is UNSET else check_weight(weight)
         most = UNSET if concurrency is UNSET else check_concurrency(concurrency)
+        late = UNSET if start_tolerance is UNSET else _tolerance_us(start_tolerance)
 
         def body(tx: Tx) -> CustomerSettings:
             key = self._names.customer_key(tx, customer)
@@ -101,6 +122,7 @@ class Customers:
             new = (
                 old[0] if new_weight is UNSET else new_weight,
                 old[1] if most is UNSET else most,
+                old[2] if late is UNSET else late,
             )
             if new != old:
                 customer_settings_put(
@@ -108,12 +130,13 @@ class Customers:
                     key,
                     weight=new[0],
                     concurrency=new[1],
+                    start_tolerance_us=new[2],
                     has_new_maximum=new[1] != old[1],
                     actor=self._actor,
                 )
                 detail = {
                     name: {"from": before, "to": after}
-                    for name, before, after in zip(("weight", "concurrency"), old, new, strict=True)
+                    for name, before, after in zip(_SETTINGS, old, new, strict=True)
                     if before != after
                 }
                 text = json.dumps(detail, sort_keys=True)
@@ -130,11 +153,21 @@ class Customers:
         return _record(row)
 
 
+def _tolerance_us(given: timedelta | None) -> int | None:
+    if given is None:
+        return None
+    found = given // timedelta(microseconds=1)
+    if not 0 <= found <= DAY:
+        raise InvalidInput("start_tolerance", "0 minutes to 24 hours", f"{found / MINUTE:g}")
+    return found
+
+
 def _record(row: CustomerRow) -> CustomerSettings:
     return CustomerSettings(
         customer=row.customer_id,
         weight=row.weight,
         concurrency=row.concurrency,
+        start_tolerance=None if row.start_tolerance_us is None else minutes(row.start_tolerance_us),
         created_at=time(row.created_at),
         updated_at=time_or_none(row.updated_at),
         updated_by=row.updated_by,

@@ -23,6 +23,7 @@ class CustomerRow(NamedTuple):
     created_at: Micros
     updated_at: Micros | None
     updated_by: str | None
+    start_tolerance_us: Micros | None = None
 
 
 def customer_list(
@@ -35,10 +36,10 @@ def customer_list(
 
 def customer_settings_lock(
     tx: Tx, customer_key: CustomerKey, actor: str
-) -> tuple[float, int | None]:
-    """Return weight and maximum of a customer, locked for a change."""
+) -> tuple[float, int | None, Micros | None]:
+    """Return weight, maximum and tolerance of a customer, locked for a change."""
     row = one(tx.rows("customer_settings_lock", {"customer": customer_key, "actor": actor}))
-    return float(row[0]), row[1]
+    return float(row[0]), row[1], row[2]
 
 
 def customer_settings_put(
@@ -47,12 +48,14 @@ def customer_settings_put(
     *,
     weight: float,
     concurrency: int | None,
+    start_tolerance_us: Micros | None,
     has_new_maximum: bool,
     actor: str,
 ) -> None:
     """Change the locked settings of a customer."""
     params = {
         "customer": customer_key, "weight": weight, "stride": stride_of(weight),
-        "concurrency": concurrency, "has_new_maximum": has_new_maximum, "actor": actor,
+        "concurrency": concurrency, "start_tolerance_us": start_tolerance_us,
+        "has_new_maximum": has_new_maximum, "actor": actor,
     }  # fmt: skip
     tx.run("customer_settings_put", params)

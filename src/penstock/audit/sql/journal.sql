@@ -76,6 +76,20 @@ WHERE j.seq > :after_seq AND j.seq <= :to_seq AND j.cluster = :cluster
     AND :after_xid IS NOT NULL AND :to_xid IS NOT NULL
 ORDER BY j.seq LIMIT :n;
 
+-- name: journal_copied [sqlite]
+-- The entries of a block that PostgreSQL sealed, after a copy (`penstock db copy`).
+-- scope: system (seals cover all customers)
+SELECT CAST(j.xid AS text), {{copied_columns}}
+FROM journal j
+WHERE j.cluster = :cluster AND j.cluster < 0
+    AND (j.xid, j.seq) > (CAST(:after_xid AS integer), :after_seq)
+    AND (j.xid, j.seq) <= (CAST(:to_xid AS integer), :to_seq)
+ORDER BY j.xid, j.seq LIMIT :n;
+
+-- fragment: copied_columns
+j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state, j.to_state, j.token,
+    j.why, j.detail
+
 -- name: journal_cluster [postgres]
 -- The cluster that writes journal entries now.
 -- scope: system (no customer's rows)

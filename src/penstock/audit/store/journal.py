@@ -96,7 +96,8 @@ def seal_entries(tx: Tx, seal: Seal, before: Seal | None, n: int = 100_000) -> l
     after_xid, after_seq = (before.to_xid, before.to_seq) if before and continues else ("0", 0)
     params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": seal.cluster,
               "to_xid": seal.to_xid, "to_seq": seal.to_seq, "n": n}  # fmt: skip
-    return tx.rows("journal_sealed", params)
+    is_copied = seal.cluster < 0 and tx.engine == "sqlite"
+    return tx.rows("journal_copied" if is_copied else "journal_sealed", params)
 
 
 def entries_after(tx: Tx, last: tuple[int, str, int], n: int) -> list[Row]:
@@ -148,14 +149,12 @@ def block_root(rows: Sequence[Row]) -> str:
 def chain_head(seal: Seal) -> str:
     """Return the head of the chain after a block.
 
-    It covers every column of the seal; that of version 1 only its content.
+    It covers every column of the seal except its cluster, which a copy to another engine changes
+    and which determines the content; that of version 1 covers only the content.
     """
     text = f"{seal.previous}|{seal.entries}|{seal.root}"
     if seal.version > 1:
-        text += (
-            f"|{seal.version}|{seal.from_seq}|{seal.to_seq}|{seal.to_xid}|{seal.cluster}"
-            f"|{seal.sealed_at}"
-        )
+        text += f"|{seal.version}|{seal.from_seq}|{seal.to_seq}|{seal.to_xid}|{seal.sealed_at}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

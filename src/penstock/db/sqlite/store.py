@@ -127,7 +127,7 @@ class SqliteStore:
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._reader_count = 0
         self._reader_lock = threading.Lock()
-        self._writer = _connect(self._path)
+        self._writer = open_connection(self._path)
         self._file = OpenFile(self._path, is_memory=self._is_memory)
         self._preallocation = _preallocation(self._writer, self._path, is_on=preallocates_wal)
 
@@ -265,7 +265,7 @@ class SqliteStore:
         with self._reader_lock:
             if self._reader_count < READERS_MAX:
                 self._file.check()
-                connection = _connect(self._path, read_only=True)
+                connection = open_connection(self._path, read_only=True)
                 self._reader_count += 1
                 return connection
         try:
@@ -389,7 +389,7 @@ def _preallocation(
     return WalPreallocation(path.resolve(), page, CHECKPOINT_PAGES)
 
 
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+def open_connection(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode with durable commits."""
     if str(path) != ":memory:" and not path.parent.exists():
         raise StoreUnavailable(f"the folder {path.parent} does not exist: create it first")

@@ -1,0 +1,240 @@
+"""A spool on disk: events that could not be delivered, in order, until they are.
+
+The folder has three files. `events` is a log of lines, each with a checksum; `delivered` is the
+number of its bytes that were delivered; `rejected` keeps what the server refused for good. An event
+is on disk (fsync) before `append` returns. A kill at any point leaves at most half an event at the
+end, whose `append` has not returned and which the next process removes, or an event that was
+delivered but not yet marked: its ids are the same when it is sent again, so the server keeps it
+once. `lock`
+admits one process at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from penstock.core.errors import Conflict, PenstockError
+
+BYTES_MAX: Final = 256 * 1024 * 1024
+MARK_EVERY: Final = 50
+EVENTS, DELIVERED, REJECTED, LOCK = "events", "delivered", "rejected", "lock"
+
+
+class SpoolFull(PenstockError):
+    """The spool has reached its size; the event was not accepted."""
+
+    code = "spool.full"
+    exit_code = 5
+
+
+class SpooledEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that waits for its delivery."""
+
+    event_id: str
+    """Id chosen when it was spooled; the ids of its messages, run or report derive from it."""
+    kind: str
+    """publish, submit, report or complete."""
+    spooled_at: int
+    """When it was spooled, in microseconds."""
+    arguments: dict[str, Any]
+    """Arguments of the call, as JSON."""
+    error: str | None = None
+    """Why the server refused it; only in the list of rejected events."""
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SpooledEvent).decode
+
+
+class Spool:
+    """The spool of one process; not thread-safe."""
+
+    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX) -> None:
+        """Open or create a spool. Raise Conflict if another process has it open."""
+        self.folder = folder
+        self._bytes_max = bytes_max
+        self._unmarked = 0
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise Conflict(
+                f"another process uses the spool {folder}. Give each process a folder of its own."
+            ) from None
+        self._log = os.open(folder / EVENTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = _whole_size(_content(folder / EVENTS), folder)
+        os.ftruncate(self._log, self._size)
+        self._done = min(_delivered(folder), self._size)
+        if _delivered(folder) > self._size:  # killed while the empty log was cut
+            self._done = 0
+            self._mark()
+        _sync_folder(folder)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.waiting())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every event was delivered."""
+        return self._done >= self._size
+
+    def append(self, event: SpooledEvent) -> None:
+        """Store an event durably. Raise SpoolFull if it does not fit."""
+        line = _line(event)
+        if self._size + len(line) > self._bytes_max:
+            self._compact()
+        if self._size + len(line) > self._bytes_max:
+            raise SpoolFull(
+                f"the spool {self.folder} holds {len(self):,} events in {self._size:,} bytes, and "
+                f"its limit is {self._bytes_max:,}. Restore the server, or raise bytes_max."
+            )
+        _write(self._log, line)
+        self._size += len(line)
+
+    def waiting(self) -> Iterator[SpooledEvent]:
+        """Return the events that were not delivered, oldest first."""
+        yield from _events(_content(self.folder / EVENTS)[self._done :])
+
+    def delivered(self, event: SpooledEvent) -> None:
+        """Count the oldest event as delivered. `checkpoint`, or every 50th call, stores that."""
+        self._done += len(_line(event))
+        self._unmarked += 1
+        if self.is_empty or self._unmarked >= MARK_EVERY:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Store what was delivered; the log becomes empty if nothing is left."""
+        if not self._unmarked:
+            return
+        if self.is_empty:
+            os.ftruncate(self._log, 0)
+            os.fsync(self._log)
+            self._size = self._done = 0
+        self._mark()
+
+    def reject(self, event: SpooledEvent, error: Exception) -> None:
+        """Move the oldest event to the rejected ones."""
+        refused = msgspec.structs.replace(event, error=f"{type(error).__name__}: {error}")
+        handle = os.open(self.folder / REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            _write(handle, _line(refused))
+        finally:
+            os.close(handle)
+        self.delivered(event)
+
+    def close(self) -> None:
+        """Close the files; idempotent."""
+        if self._lock >= 0:
+            os.close(self._log)
+            os.close(self._lock)
+            self._lock = -1
+
+    def _mark(self) -> None:
+        self._unmarked = 0
+        _replace(self.folder / DELIVERED, str(self._done).encode())
+
+    def _compact(self) -> None:
+        """Remove delivered events from the log; they would be sent again if it is interrupted."""
+        if not self._done:
+            return
+        rest = _content(self.folder / EVENTS)[self._done :]
+        self._done = 0
+        self._mark()
+        _replace(self.folder / EVENTS, rest)
+        os.close(self._log)
+        self._log = os.open(self.folder / EVENTS, os.O_RDWR | os.O_APPEND)
+        self._size = len(rest)
+
+
+def waiting_events(folder: Path) -> Iterator[SpooledEvent]:
+    """Return the events of a spool that were not delivered; needs no lock."""
+    yield from _events(_content(folder / EVENTS)[_delivered(folder) :])
+
+
+def rejected_events(folder: Path) -> Iterator[SpooledEvent]:
+    """Return the events that the server refused, oldest first."""
+    yield from _events(_content(folder / REJECTED))
+
+
+def _events(text: bytes) -> Iterator[SpooledEvent]:
+    for line in text.splitlines(keepends=True):
+        found = _parsed(line)
+        if found is None:
+            return
+        yield found
+
+
+def _line(event: SpooledEvent) -> bytes:
+    text = _encode(event)
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _parsed(line: bytes) -> SpooledEvent | None:
+    """Return the event of a line; None if the line is not whole."""
+    check, _, text = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or check != b"%08x" % zlib.crc32(text):
+        return None
+    return _decode(text)
+
+
+def _whole_size(text: bytes, folder: Path) -> int:
+    """Return the length of the log without half a line at its end."""
+    size = 0
+    for line in text.splitlines(keepends=True):
+        if _parsed(line) is None:
+            if size + len(line) < len(text):
+                raise Conflict(
+                    f"the spool {folder} is damaged at byte {size} of its file {EVENTS}. Move the "
+                    "folder away and keep it; the events before that byte can be read."
+                )
+            break
+        size += len(line)
+    return size
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _delivered(folder: Path) -> int:
+    text = _content(folder / DELIVERED)
+    return int(text) if text.isdigit() else 0
+
+
+def _write(handle: int, text: bytes) -> None:
+    rest = text
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+    os.fsync(handle)
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """Replace a file in one step that a crash cannot split."""
+    new = path.with_suffix(".new")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write(handle, text)
+    finally:
+        os.close(handle)
+    new.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # some file systems do not sync folders
+        os.fsync(handle)
+    os.close(handle)
