@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+CALLERS_MAX = 2_048
+"""Callers that may connect at the same moment; on a busy machine the server accepts them late."""
+
 
 class QuotaExceeded(Exception):
     """The error of a cloud client: HTTP 403 with a reason."""
@@ -65,7 +68,7 @@ class QuotaServer:
 
     async def serve(self, path: str) -> None:
         """Serve until killed."""
-        server = await asyncio.start_unix_server(self._client, path)
+        server = await asyncio.start_unix_server(self._client, path, backlog=CALLERS_MAX)
         print("ready", flush=True)
         async with server:
             await server.serve_forever()
