@@ -16,5 +16,5 @@ if __name__ == "__main__":
         client.runs.submit(Submission(pipeline="hello"))
         overview = client.views.overview()
         print(overview.pending_runs, "pending,", overview.failed_today, "failed today")
-        print([one.message for one in client.views.alerts(state="open").items])
+        print([one.message for one in client.alerts.list(state="open").items])
         print(encode_record(client.views.pipelines()[0])[:30])

@@ -15,6 +15,7 @@ from penstock.exports import DISTRIBUTION, lazy_exports
 
 if TYPE_CHECKING:
     from penstock.access.api_keys import Role
+    from penstock.alerts.records import AlertSelection, NewSilence
     from penstock.assembly.database import connect
     from penstock.assembly.process import run_pending
     from penstock.client import Client
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AlertSelection",
     "ApiError",
     "ApiUnavailable",
     "ClaimRequest",
@@ -109,6 +111,7 @@ __all__ = [
     "Mode",
     "ModeOptions",
     "NewConfig",
+    "NewSilence",
     "NotFound",
     "Overloaded",
     "OverrideRequest",
@@ -168,6 +171,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AlertSelection": "penstock.alerts.records",
     "ApiError": "penstock.core.errors",
     "ApiUnavailable": "penstock.core.errors",
     "ClaimRequest": "penstock.runs.external.records",
@@ -191,6 +195,7 @@ _HOMES = {
     "Mode": "penstock.pipelines.mode",
     "ModeOptions": "penstock.pipelines.mode",
     "NewConfig": "penstock.schedules.records",
+    "NewSilence": "penstock.alerts.records",
     "NotFound": "penstock.core.errors",
     "Overloaded": "penstock.core.errors",
     "OverrideRequest": "penstock.flows.gates.records",

@@ -25,6 +25,7 @@ from penstock.flows.gates.probe_request import Prober, no_probes
 if TYPE_CHECKING:
     from penstock.access.client.customers import Customers
     from penstock.access.client.keys import Keys
+    from penstock.alerts.client.alerts import Alerts
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.dead_letters.client.dead_letters import DeadLetters
@@ -156,10 +157,17 @@ class UseCaseGroups:
 
     @cached_property
     def views(self) -> Views:
-        """Overview, metrics, pipelines, alerts, sessions."""
+        """Overview, metrics, pipelines, sessions."""
         from penstock.monitoring.client import Views  # loaded on first use
 
         return self._group(Views, self._store, self._names)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """Alerts: list, acknowledge, silence, resolve; rules and channels."""
+        from penstock.alerts.client.alerts import Alerts  # loaded on first use
+
+        return self._group(Alerts, self._store, self._names, self.actor)
 
     @cached_property
     def work(self) -> ExternalWork:

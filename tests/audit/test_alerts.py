@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from penstock.access.store import registry
-from penstock.audit.rows import NewAlert
+from penstock.audit.rows import AlertFilter, NewAlert
 from penstock.audit.store import alerts, journal
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
@@ -79,7 +79,9 @@ class TestAlerts:
         world.write(lambda tx: alerts.alert_resolve(tx, "1", "ann"))
 
         def ids(**fields: object) -> list[int]:
-            rows = world.read(lambda tx: alerts.alert_list(tx, **fields))  # type: ignore[arg-type]
+            limit = int(fields.pop("limit", 50))  # type: ignore[call-overload]
+            wanted = AlertFilter(**fields)  # type: ignore[arg-type]
+            rows = world.read(lambda tx: alerts.alert_list(tx, wanted, limit=limit))
             return [row.alert_id for row in rows]
 
         assert ids() == [three, two, one]

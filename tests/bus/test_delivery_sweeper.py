@@ -146,7 +146,7 @@ class TestBuiltInTopics:
         harness.write(lambda tx: alert_resolve(tx, "k", "tester"))
         assert OutboxPublisher(harness.store).run_once() == 2
         fired, resolved = (json.loads(one.data) for one in bus.pull("reader"))
-        (shown,) = harness.client.views.alerts().items
+        (shown,) = harness.client.alerts.list().items
         assert resolved == to_json_value(shown)
         assert (fired["state"], fired["closed_at"]) == ("open", None)
         assert (fired["customer_id"], fired["alert_id"]) == ("acme", shown.alert_id)

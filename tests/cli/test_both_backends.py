@@ -24,7 +24,7 @@ from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
 from tests.cli.shop import broken, hello, pair
 
-_IDS = re.compile(r"\b(run|cfg|key|bf)_[0-9a-z]{8,13}\b")
+_IDS = re.compile(r"\b(run|cfg|key|bf|sil)_[0-9a-z]{8,13}\b")
 _CORRELATION = re.compile(r'"correlation_id": "\w+"')
 _KEYS = re.compile(r"\bpnk_\w+")
 _TIMES = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?")
@@ -243,6 +243,12 @@ READS = [
     "pauses",
     "alerts list",
     "alerts list --state all --customer acme",
+    "alerts list --severity HIGH --rule config_disabled --pipeline broken --since 2h",
+    "alerts silences",
+    "alerts silences --all --customer acme",
+    "alerts rules",
+    "alerts channels",
+    "alerts notices --state sent",
     "status",
     "customers list",
     "customers list --limit 1",
@@ -316,6 +322,16 @@ REFUSED = [
     ("resume config run_00000000", 2),
     ("pause config cfg_00000000", 3),
     ("alerts list --customer unknown", 3),
+    ("alerts show alert_00000000", 3),
+    ("alerts ack alert_00000000", 3),
+    ("alerts ack", 2),
+    ("alerts resolve alert_00000000", 3),
+    ("alerts silence --reason x --for 1h", 2),
+    ("alerts silence --rule x --reason x", 2),
+    ("alerts silence alert_00000000 --reason x --for 1h", 3),
+    ("alerts unsilence sil_00000000", 3),
+    ("alerts test unknown", 3),
+    ("alerts resend unknown", 3),
     ("customers show unknown", 3),
     ("customers set unknown --weight 2", 3),
     ("customers set acme", 2),
@@ -330,6 +346,10 @@ REFUSED = [
 
 WRITES = [
     "backfill pair --partition a --parallelism 2 --reason again",
+    "alerts silence --rule config_disabled --for 1h --reason rest --dry-run",
+    "alerts silence --severity INFO --for 90m --reason rest",
+    "alerts ack --rule config_failing --note mine --yes --dry-run",
+    "alerts resolve --pipeline none --yes",
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
     "runs submit hello --at 2031-01-01T00:00:00Z",
     "runs submit hello --force --reason drill",

@@ -1,16 +1,14 @@
 """`pause`, `pipelines`, `status`, `alerts`, `db` and `doctor`."""
 
 import sqlite3
-from datetime import UTC, datetime
 
 import pytest
 
 from penstock import connect
 from penstock.access.store.registry import processor_list
+from penstock.alerts.subjects import command_of
 from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
-from penstock.monitoring.cli.alerts import subject_command
-from penstock.monitoring.records import StoredAlert
 from penstock.runs.store.leases import session_open
 from tests.kits.shell import SHOP, Shell
 
@@ -120,13 +118,8 @@ class TestStatus:
 )
 def test_what_shows_the_subject_of_an_alert(kind: str, command: str | None) -> None:
     """An alert without a fix names the command that shows its subject."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    alert = StoredAlert(
-        alert_id="alert_1", rule="r", severity="HIGH", customer="acme", subject_kind=kind,
-        subject="flow_1", message="m", detail={}, state="open", times=1, opened_at=at,
-        last_at=at, closed_at=None, closed_by=None,
-    )  # fmt: skip
-    assert subject_command(alert) == command
+    assert command_of(kind, "flow_1", {}) == command
+    assert command_of(kind, "flow_1", {"fix": "penstock status"}) == "penstock status"
 
 
 class TestDatabase:

@@ -102,7 +102,7 @@ def test_a_configuration_error_opens_an_alert(
     bus.publish(TOPIC, [NewMessage(data=GOOD), NewMessage(data=GOOD)])
     app.worker(bus).run_once()
     client = Client(store)
-    (alert,) = client.views.alerts(state="open").items
+    (alert,) = client.alerts.list(state="open").items
     assert (alert.rule, alert.severity) == ("consumer_misconfigured", "CRITICAL")
     assert "no access to the table" in alert.message
     assert store.write(alert_resolve_healthy) == 0

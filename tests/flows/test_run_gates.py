@@ -157,10 +157,10 @@ def test_a_required_table_that_is_absent_fails_the_run(scene: Scene, is_bound: b
     assert (run.state, run.error_type, run.is_dead) == ("FAILED", "DEPENDENCY_MISSING", True)
     assert "t.rows" in run.error_details["message"]
     assert run.error_details["missing"] == ["t.rows"]
-    (alert,) = scene.client.views.alerts(state="open").items
+    (alert,) = scene.client.alerts.list(state="open").items
     assert alert.rule == "gate_fail"
     again = scene.client.runs.retry(run_id).run_id
-    assert scene.client.views.alerts(state="open").items == []
+    assert scene.client.alerts.list(state="open").items == []
     assert scene.waits(again) == "gated"
     scene.rows |= {"t.rows": 10}
     scene.step()

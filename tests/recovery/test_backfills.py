@@ -205,14 +205,14 @@ def test_failures_pause_it_and_can_be_repeated(store: Store, clock: VirtualClock
     paused = client.backfills.get(made.backfill_id)
     assert (paused.state, paused.counts) == ("PAUSED", {"PENDING": 4, "FAILED": 2})
     assert paused.note == "2 partitions failed, and failures_max is 2"
-    (alert,) = (one for one in client.views.alerts().items if one.rule == "backfill_paused")
+    (alert,) = (one for one in client.alerts.list().items if one.rule == "backfill_paused")
     assert alert.subject == made.backfill_id
     assert f"penstock backfills resume {made.backfill_id}" in alert.message
     first = client.backfills.partitions(made.backfill_id).items[0]
     assert (first.state, first.note) == ("FAILED", "raw failed")
     work.fails = lambda *_: None
     client.backfills.resume(made.backfill_id, again=True)
-    assert "backfill_paused" not in {one.rule for one in client.views.alerts(state="open").items}
+    assert "backfill_paused" not in {one.rule for one in client.alerts.list(state="open").items}
     services.work()
     done = client.backfills.get(made.backfill_id)
     assert (done.state, done.counts) == ("COMPLETE", {"COMPLETE": 6})

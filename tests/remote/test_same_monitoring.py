@@ -38,12 +38,12 @@ def test_alerts(served: ServedApi, remote: RemoteClient) -> None:
     """Alerts are equal, by state, by customer and by page."""
     for customer in ("globex", "acme"):
         scene(served.harness, customer)
-    same(served, remote, "views", "alerts")
-    same(served, remote, "views", "alerts", state="resolved")
-    same(served, remote, "views", "alerts", state="open", customer="globex")
-    first = remote.views.alerts(limit=1)
+    same(served, remote, "alerts", "list")
+    same(served, remote, "alerts", "list", state="resolved")
+    same(served, remote, "alerts", "list", state="open", customer="globex")
+    first = remote.alerts.list(limit=1)
     assert first.next_cursor is not None
-    same(served, remote, "views", "alerts", limit=1, cursor=first.next_cursor)
+    same(served, remote, "alerts", "list", limit=1, cursor=first.next_cursor)
 
 
 def test_processes_and_pipelines(served: ServedApi, remote: RemoteClient) -> None:
@@ -63,7 +63,9 @@ def test_errors(remote: RemoteClient) -> None:
         remote.views.metrics("unknown")
     with pytest.raises(InvalidInput, match="start_date"):
         remote.views.metrics("acme", start_date=to_datetime(2 * DAY), end_date=to_datetime(DAY))
-    with pytest.raises(InvalidInput, match="state: expected one of acknowledged, open, resolved"):
-        remote.views.alerts(state="closed")  # type: ignore[arg-type]
+    with pytest.raises(
+        InvalidInput, match="state: expected one of acknowledged, open, resolved, silenced"
+    ):
+        remote.alerts.list(state="closed")  # type: ignore[arg-type]
     with pytest.raises(ApiError, match="direct access to the database"):
         remote.views.verify_journal()

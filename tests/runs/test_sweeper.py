@@ -334,13 +334,13 @@ class TestFailures:
         """3 consecutive dead runs: MEDIUM alert, counted at 4; 5: disabled, with a HIGH alert."""
         config = harness.config()
         self._fail(harness, 2)
-        assert harness.client.views.alerts().items == []
+        assert harness.client.alerts.list().items == []
         self._fail(harness, 2)
-        (alert,) = harness.client.views.alerts(state="open").items
+        (alert,) = harness.client.alerts.list(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_failing", "MEDIUM", 2)
         assert alert.customer == "acme"
         self._fail(harness, 1)
-        (alert,) = harness.client.views.alerts(state="open").items
+        (alert,) = harness.client.alerts.list(state="open").items
         assert (alert.rule, alert.severity, alert.times) == ("config_disabled", "HIGH", 1)
         off = harness.client.configs.get(cfg(config))
         assert (off.is_active, off.inactive_reason) == (False, "5 consecutive failures")
@@ -351,9 +351,9 @@ class TestFailures:
         assert harness.tick().due == 0
         on = harness.client.as_actor("ann").configs.enable(cfg(config))
         assert (on.is_active, on.consecutive_failures) == (True, 0)
-        assert harness.client.views.alerts(state="open").items == []
+        assert harness.client.alerts.list(state="open").items == []
         self._fail(harness, 2)
-        assert harness.client.views.alerts(state="open").items == []
+        assert harness.client.alerts.list(state="open").items == []
 
     def test_a_success_resets(self, harness: Harness) -> None:
         """A success between failures resets the count."""
@@ -364,7 +364,7 @@ class TestFailures:
             harness.tick()
             harness.complete(harness.take())
         assert harness.client.configs.get(cfg(config)).consecutive_failures == 0
-        assert harness.client.views.alerts().items == []
+        assert harness.client.alerts.list().items == []
 
     def test_retries_and_cancels_do_not_count(self, harness: Harness) -> None:
         """Only dead runs count: neither the attempts before, nor a cancel."""
@@ -386,7 +386,7 @@ class TestFailures:
             harness.start(config)
         harness.fail(*harness.claim())
         assert not harness.client.configs.get(cfg(config)).is_active
-        rules = [alert.rule for alert in harness.client.views.alerts(state="open").items]
+        rules = [alert.rule for alert in harness.client.alerts.list(state="open").items]
         assert rules == ["config_disabled"]
         actions = [link.action for link in harness.client.configs.audit("acme").items]
         assert actions == ["CREATED", "DEACTIVATED"]
@@ -400,4 +400,4 @@ class TestFailures:
             crash(harness)
             harness.sweeper.run_once()
             assert harness.client.configs.get(cfg(config)).consecutive_failures == dead
-        assert [a.rule for a in harness.client.views.alerts().items] == ["config_failing"]
+        assert [a.rule for a in harness.client.alerts.list().items] == ["config_failing"]

@@ -245,11 +245,11 @@ class TestSwitching:
             harness.start(config)
         held = harness.claim()
         harness.fail(*held[:4])
-        alerts = harness.client.views.alerts(state="open").items
+        alerts = harness.client.alerts.list(state="open").items
         assert [alert.rule for alert in alerts] == ["config_failing"]
         harness.client.configs.delete(cfg(config))
         harness.fail(held[4])
-        assert harness.client.views.alerts(state="open").items == []
+        assert harness.client.alerts.list(state="open").items == []
 
     def test_other_customers_see_nothing(self, harness: Harness) -> None:
         """No use case finds a config under another customer's name."""

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.alerts.records import StoredAlert
 from penstock.core.clock import HOUR
-from penstock.monitoring.records import StoredAlert
 from penstock.schedules.common_cause import (
     CONFIGS_MIN,
     FailingGroup,
@@ -65,7 +65,7 @@ def fail_all(harness: Harness, times: int, *, only: int | None = None) -> None:
 
 
 def alerts(harness: Harness, state: str = "open") -> list[StoredAlert]:
-    return harness.client.views.alerts(state=state).items  # type: ignore[arg-type]
+    return harness.client.alerts.list(state=state).items  # type: ignore[arg-type]
 
 
 class TestConfigs:

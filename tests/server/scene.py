@@ -18,6 +18,7 @@ from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureR
 from penstock.runs.records import Submission
 from penstock.schedules.records import Config, ConfigChange
 from tests.kits.client_harness import Harness
+from tests.server.alert_scene import ALERT_CALLS, AlertThings, alert_things
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things
 
@@ -40,6 +41,7 @@ class Scene:
     spare_key: str
     flows: FlowThings
     bus: BusThings
+    alerts: AlertThings
 
     def held(self, name: str, **more: Any) -> dict[str, Any]:
         """Return the body of a call for a claimed run."""
@@ -87,6 +89,7 @@ def scene(harness: Harness, customer: str) -> Scene:
         spare_key=spare.info.key_id,
         flows=flow_things(harness, customer),
         bus=bus_things(harness, customer),
+        alerts=alert_things(harness, customer),
     )
 
 
@@ -255,7 +258,6 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         {"reason": "known"},
     ),
     "GET /api/v1/dashboard/pipeline-status": lambda _: ("/dashboard/pipeline-status", None),
-    "GET /api/v1/alerts": lambda _: ("/alerts", None),
     "GET /api/v1/sessions": lambda _: ("/sessions", None),
     "GET /api/v1/pipelines": lambda _: ("/pipelines", None),
     "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
@@ -283,6 +285,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     **{
         name: lambda s, call=call: call(s.flows)  # type: ignore[misc]
         for name, call in FLOW_CALLS.items()
+    },
+    **{
+        name: lambda s, call=call: call(s.alerts)  # type: ignore[misc]
+        for name, call in ALERT_CALLS.items()
     },
     **{
         name: lambda s, call=call: call(s.bus)  # type: ignore[misc]

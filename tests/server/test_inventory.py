@@ -19,6 +19,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
 from tests.kits.client_harness import Harness
 from tests.server.access_table import ALL_CUSTOMERS, PUBLIC, ROUTES, TOKEN_AUTHENTICATED
+from tests.server.alert_scene import AlertThings
 from tests.server.bus_scene import BusThings
 from tests.server.flow_scene import FlowThings
 from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, ServedApi, busy
@@ -48,6 +49,7 @@ EMPTY_SCENE = Scene(
     spare_key="key_00000000",
     flows=FlowThings(),
     bus=BusThings(),
+    alerts=AlertThings(),
 )
 """Ids that nothing has: calls that change nothing."""
 

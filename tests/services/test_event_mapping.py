@@ -83,7 +83,7 @@ def test_a_config_that_does_not_fit_among_others(harness: Harness, binder: Binde
         publish(harness, binder, {"days": 3})
     assert [run.customer for run in harness.client.runs.list().items] == ["globex"]
     assert harness.client.dead_letters.list().items == []
-    (alert,) = harness.client.views.alerts().items
+    (alert,) = harness.client.alerts.list().items
     assert (alert.rule, alert.customer, alert.times) == ("event_unfitting", "acme", 2)
     assert "topic feed does not start config cfg_" in alert.message
     assert "event_mapping" in alert.message

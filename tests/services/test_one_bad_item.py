@@ -13,8 +13,13 @@ from typing import Any
 import pytest
 
 from penstock.access.secrets import Secrets
+from penstock.alerts.channels.delivery import Deliveries
+from penstock.alerts.declared import ChannelSpec
+from penstock.alerts.rows import LeasedNotice
+from penstock.alerts.sender import AlertSender
 from penstock.assembly.process import build_services
 from penstock.assembly.settings import load
+from penstock.audit.rows import AlertFilter
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import DeliverySweeper
@@ -24,6 +29,7 @@ from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.records import Subscription, Topic
 from penstock.bus.store.deliveries import delivery_lapse
 from penstock.core.records.validation import convert_input
+from penstock.egress.http_client import HttpClient
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import CompletionReport, FlowRequest
@@ -43,6 +49,7 @@ from penstock.schedules.scheduler import Scheduler
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
 from penstock.services.upkeep import OutboxPublisher
+from tests.alerts.kit import MAIL, SLACK, Recorder, declared, open_alert
 from tests.kits.client_harness import Harness
 from tests.kits.dump import raw
 
@@ -164,7 +171,7 @@ def outbox_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
         )
     OutboxPublisher(harness.store).run_once()
     got = [one.message.data for one in harness.client.subscriptions.pull("status")]
-    (alert,) = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    (alert,) = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
     return got == [b'{"n": 1}', b'{"n": 2}'] and "{broken" in str(alert)
 
 
@@ -257,7 +264,7 @@ def orchestrator_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     )
     before = raw(harness.store, "SELECT count(*) FROM nudges")[0][0]
     Orchestrator(harness.store).run_once()
-    (alert,) = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    (alert,) = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
     left = raw(harness.store, "SELECT count(*) FROM nudges")[0][0]
     return (before, left, alert.rule) == (2, 1, "flow_stuck")
 
@@ -293,7 +300,7 @@ def rung_case(harness: Harness, rung: SchedulerFallback | SelfHeal) -> bool:
     clear_cache()
     rung.run_once()
     found = raw(harness.store, "SELECT flow_id FROM triggers WHERE phase = 'second'")
-    alerts = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    alerts = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
     return len(found) == 1 and "flow_stuck" in {alert.rule for alert in alerts}
 
 
@@ -307,8 +314,28 @@ def backfiller_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
     settle = raising_for(backfill_settle, lambda _, number: number == 1)
     patch.setattr("penstock.recovery.backfiller.backfill_settle", settle)
     counts = Backfiller(harness.store).run_once()
-    (alert,) = harness.store.read(lambda tx: alert_list(tx, state="open"))
+    (alert,) = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
     return (counts.opened, counts.failed, alert.rule) == (1, 1, "backfill_stuck")
+
+
+def alert_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """An alert whose detail cannot be read."""
+    got = Recorder()
+    egress = HttpClient(harness.clock)
+
+    def deliver(spec: ChannelSpec, notice: LeasedNotice) -> None:
+        if notice.channel == "bad":
+            Deliveries(egress=egress, secrets=Secrets({"slack": HOOK}))(spec, notice)
+        got(spec, notice)
+
+    one = AlertSender(
+        harness.store, declared({"bad": SLACK, "good": MAIL}), deliver, jitter=still, threads=0
+    )
+    open_alert(harness.store)
+    break_column(harness, "alerts", "detail", "rule = 'drill'")
+    harness.clock.advance(seconds=60)
+    counts = one.run_once()
+    return got.kinds("good") == ["opened"] and counts.failed == 1
 
 
 CASES: dict[str, Case] = {
@@ -324,11 +351,13 @@ CASES: dict[str, Case] = {
     "replayer": replayer_case,
     "fallback": fallback_case,
     "self-heal": self_heal_case,
+    "alert-sender": alert_case,
 }
 WITHOUT_ITEMS = {
     "sealer": "one chain of blocks over all entries; it reads no content",
     "pruner": "deletes by time, in SQL; it reads no content",
     "vacuum": "works on tables, not on rows",
+    "alert-evaluator": "measures counts and times, in SQL; it reads no content",
 }
 
 

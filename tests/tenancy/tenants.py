@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
 from penstock.access.store.registry import processor_list
+from penstock.alerts.records import NewSilence
 from penstock.client import Client
 from penstock.core.clock import HOUR, to_datetime
 from penstock.core.ids import decode, encode
@@ -64,6 +66,8 @@ class Things(NamedTuple):
     item: int = 10**9
     message: int = 10**9
     backfill: int = 10**9
+    alert: int = 10**9
+    silence: int = 10**9
 
 
 class Tenants:
@@ -119,7 +123,14 @@ class Tenants:
         own = f"SELECT max(message_id) FROM messages WHERE customer = {number}"
         (message,) = self.harness.column(own)
         backfill = self._backfill(scoped)
-        return Things(who, number, config.config_id, *ids, *flow, message, backfill)
+        (alert,) = self.harness.column(
+            f"SELECT max(alert_id) FROM alerts WHERE customer = {number}"
+        )
+        silence = scoped.alerts.silence(
+            NewSilence(rule="none", duration=timedelta(days=1), reason=f"of {who}")
+        )
+        made = (message, backfill, alert, decode("sil", silence.silence_id))
+        return Things(who, number, config.config_id, *ids, *flow, *made)
 
     def _backfill(self, scoped: Client) -> int:
         """Create a backfill that no service works off."""

@@ -16,6 +16,7 @@ from tests.conftest import ENGINES
 from tests.kits.dump import columns_holding, tables
 from tests.kits.served import Serve
 from tests.server.access_table import ALL_CUSTOMERS, ROUTES
+from tests.server.alert_scene import ALERT_BODIES, ALERT_CALLS
 from tests.server.flow_scene import FLOW_BODIES, FLOW_CALLS
 from tests.server.kit import Reply, ServedApi
 from tests.server.scene import CALLS, NIGHTLY, Scene, method_of, scene
@@ -40,6 +41,7 @@ INDIRECT: Mapping[str, Any] = {
     "POST /api/v1/topics": lambda _: {"name": "their-topic"},
     "POST /api/v1/subscriptions": lambda s: {"name": "their-reader", "topic": s.bus.topic},
     **{name: lambda s, name=name: FLOW_CALLS[name](s.flows)[1] for name in FLOW_BODIES},
+    **{name: lambda s, name=name: ALERT_CALLS[name](s.alerts)[1] for name in ALERT_BODIES},
 }
 """Routes whose body names a customer's resource."""
 

@@ -49,6 +49,7 @@ from penstock.schedules.records import BulkOutcome, Config, ConfigChange, NewCon
 from penstock.testing.clock import VirtualClock
 from tests.kits.configs import config_of, new_configs
 from tests.kits.dump import raw, tables
+from tests.tenancy.alert_cases import ALERT_FORBIDDEN, ALERT_FOREIGN
 from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
 from tests.tenancy.flow_cases import (
     FOREIGN_FLOWS,
@@ -201,7 +202,7 @@ FOREIGN: dict[str, list[Call]] = {
         lambda c, t: c.pauses.resume("customer", t.customer_id),
     ],
     "views.metrics": [lambda c, t: c.views.metrics(t.customer_id)],
-    "views.alerts": [lambda c, t: c.views.alerts(customer=t.customer_id)],
+    **ALERT_FOREIGN,
     "work.claim_by_id": [
         lambda c, t: c.work.claim_by_id(W, t.waiting),
         lambda c, t: c.work.claim_by_id(W, t.held.run.run_id),
@@ -261,6 +262,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     ],
     "schedules.jitter": [lambda c: c.schedules.jitter()],
     "work.execute_batch": [lambda c: c.work.execute_batch([])],
+    **ALERT_FORBIDDEN,
     "views.sessions": [lambda c: c.views.sessions()],
     "views.sizes": [lambda c: c.views.sizes()],
     "views.check_write": [lambda c: c.views.check_write()],
@@ -293,7 +295,8 @@ OWN: dict[str, Callable[[Client], Any]] = {
     "customers.list": lambda c: c.customers.list().items,
     "schedules.load": lambda c: ["start"] * c.schedules.load().starts,
     "views.overview": lambda c: c.views.overview(),
-    "views.alerts": lambda c: c.views.alerts().items,
+    "alerts.list": lambda c: c.alerts.list().items,
+    "alerts.silences": lambda c: c.alerts.silences().items,
     **OWN_FLOWS,
 }
 """Lists without a customer: the tenant's own, which resemble the other's."""
@@ -344,6 +347,7 @@ def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
     text = f"{error.message} {sorted(error.detail.items())}"
     runs = (things.waiting, things.held.run.run_id, things.ended, things.dead)
     ids = [*(encode("run", run) for run in runs), *flow_words(things)]
+    ids += [encode("alert", things.alert), encode("sil", things.silence)]
     ids += [encode("dl", things.dead_letter), f"message {things.message}"]
     ids.append(f"'{things.message}'")
     for word in (things.customer_id, cfg(things), *ids):
@@ -565,7 +569,7 @@ class TestOwnLife:
                     claimed.run.run_id, W, completion=CompletionResult(result_summary={"n": 1})
                 )
         assert not bound.configs.get(config.config_id).is_active
-        assert {a.rule for a in bound.views.alerts(state="open").items} >= {"config_disabled"}
+        assert {a.rule for a in bound.alerts.list(state="open").items} >= {"config_disabled"}
         detail = bound.runs.detail(run(claimed.run.run_id))
         assert (detail.run.state, len(detail.journal)) == ("COMPLETED", 2)
         bound.configs.enable(config.config_id)

@@ -35,6 +35,7 @@ SUBJECTS = (
     "recovery",
     "worker",
     "monitoring",
+    "alerts",
     "wiring",
     "client",
     "services",
@@ -85,7 +86,12 @@ IMPURE = frozenset(
 )
 """Standard modules that do input or output: rules do not import them."""
 SERVICES = frozenset(
-    {"penstock.bus.push.attempt", "penstock.bus.push.sender", "penstock.bus.push.signing_keys"}
+    {
+        "penstock.alerts.channels.delivery",
+        "penstock.bus.push.attempt",
+        "penstock.bus.push.sender",
+        "penstock.bus.push.signing_keys",
+    }
 )
 """Modules that are part of a service without defining `run_once`."""
 CLIENTS = frozenset({"penstock.client", "penstock.wiring", "penstock.limits", "penstock.bus"})

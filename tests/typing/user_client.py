@@ -111,7 +111,7 @@ def other_use_cases(client: Client) -> None:
     assert_type(client.keys.create("docs", Role.ADMIN).key, str | None)
     assert_type(client.keys.get("key_5m7t0c2d").last_used_at, datetime | None)
     assert_type(client.views.overview().as_of, datetime)
-    assert_type([one.detail for one in client.views.alerts().items], list[dict[str, Any]])
+    assert_type([one.detail for one in client.alerts.list().items], list[dict[str, Any]])
     assert_type(client.dead_letters.count(pipeline="nba"), int)
     assert_type(client.dead_letters.list().items[0].died_at, datetime)
     assert_type(client.dead_letters.replay("dl_5m7t0c2d").replayed_as, str)

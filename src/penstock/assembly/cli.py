@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 INTERRUPTED_EXIT_CODE = 130
 SERVICES = (
     "scheduler, orchestrator, admitter, sweeper, delivery sweeper, pusher, outbox publisher, "
-    "binder, replayer, sealer, pruner, dispatcher"
+    "binder, replayer, sealer, pruner, alert evaluator, alert sender, dispatcher"
 )
 
 
@@ -122,6 +122,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         build_dispatcher_loops,
         build_scheduler_loops,
         build_supervisor,
+        build_watch_loops,
         build_worker,
         check_endpoints,
         development_key,
@@ -154,6 +155,8 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             loops = build_scheduler_loops(client.store, settings, events, declared)
         if parts.services or parts.worker:
             loops += build_dispatcher_loops(client.store, settings, events, callback_url)
+        if not parts.services:
+            loops += build_watch_loops(client.store, settings, events)
         supervisor = build_supervisor(loops)
         made = (
             build_worker(client.store, declared, settings, events, replace)

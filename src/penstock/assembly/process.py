@@ -15,6 +15,9 @@ from pathlib import Path
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import processor_list
+from penstock.alerts.evaluator import Watchdog
+from penstock.alerts.records import StoredAlert
+from penstock.assembly.alerts import build_evaluator, build_sender
 from penstock.assembly.api import build_api
 from penstock.assembly.database import build_probes
 from penstock.assembly.endpoints import (
@@ -46,7 +49,7 @@ from penstock.egress.addresses import is_loopback
 from penstock.egress.key_file import create_private
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
-from penstock.monitoring.records import Overview, StoredAlert
+from penstock.monitoring.records import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.recovery.backfiller import Backfiller
@@ -93,6 +96,7 @@ __all__ = [
     "build_scheduler_loops",
     "build_services",
     "build_supervisor",
+    "build_watch_loops",
     "build_worker",
     "check_endpoints",
     "development_key",
@@ -319,6 +323,8 @@ def build_services(
         SchedulerFallback(store, probes.probe, holder=holder, pipelines=pipelines),
         SelfHeal(store, probes.probe, holder=holder, pipelines=pipelines),
         Backfiller(store),
+        build_evaluator(store, settings, clock=clock),
+        build_sender(store, settings, jitter=jitter, clock=clock),
     ]
 
 
@@ -343,6 +349,8 @@ def build_scheduler_loops(
         _loop_schedule(10 * SECOND),
         _loop_schedule(60 * SECOND),
         _loop_schedule(SECOND, "backfill"),
+        _loop_schedule(5 * SECOND),
+        _loop_schedule(SECOND),
     )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [
@@ -362,6 +370,20 @@ def build_dispatcher_loops(
     made = build_dispatcher(store, settings, events, callback_url=callback_url)
     schedule = _loop_schedule(SECOND, f"runs:{HTTP_POOL}")
     return [Loop(made, schedule, store, events=events, jitter=jitter)]
+
+
+def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> list[Loop]:
+    """Build what watches the alert evaluator from a process that does not run it.
+
+    It can also send notices: otherwise nothing would report that the schedulers have stopped.
+    """
+    jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    made: list[Service] = [Watchdog(store), build_sender(store, settings, jitter=jitter)]
+    intervals = (15 * SECOND, 5 * SECOND)
+    return [
+        Loop(service, _loop_schedule(interval), store, events=events, jitter=jitter)
+        for service, interval in zip(made, intervals, strict=True)
+    ]
 
 
 def development_key(client: Client, settings: Settings) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.access.api import customers, keys
+from penstock.alerts import api as alerts
 from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
 from penstock.client import Client
@@ -45,6 +46,7 @@ _MODULES: Final = (
     recovery,
     pauses,
     monitoring,
+    alerts,
     customers,
     keys,
     health,

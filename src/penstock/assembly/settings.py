@@ -248,6 +248,9 @@ class Settings:
         "", "Service that executions are recorded under; K_SERVICE when it is not set."
     )
     revision: str = _setting("", "Revision of that service's code; K_REVISION when it is not set.")
+    alerts: Mapping[str, Any] = _setting(
+        {}, "Channels, routes, rules and windows of alerts; see docs/how-to/alerts.md."
+    )
     log_format: str = _setting("human", "Format of log lines.", choices=("human", "json"))
     log_level: str = _setting(
         "info", "Lowest level logged.", choices=("debug", "info", "warning", "error")
@@ -489,6 +492,10 @@ def _check(settings: Settings) -> None:
         from penstock.bus.incoming.inbound_push import parse_incoming
 
         parse_incoming(settings.incoming_push, egress_rules(settings))
+    if settings.alerts:
+        from penstock.alerts.rules import check_alerts  # on use: see the module's docstring
+
+        check_alerts(settings.alerts, egress_rules(settings))
     if settings.session_beat >= settings.session_lease:
         raise SettingsError(
             "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"

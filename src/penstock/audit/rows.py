@@ -86,11 +86,37 @@ class AlertRow(NamedTuple):
     last_at: int
     closed_at: int | None
     closed_by: str | None
+    pipeline: str | None = None
+    acknowledged_at: int | None = None
+    acknowledged_by: str | None = None
+    note: str | None = None
+    silence: int | None = None
+
+    @property
+    def shown_state(self) -> str:
+        """State as people see it: an open alert that a silence holds back is silenced."""
+        return "silenced" if self.state == "open" and self.silence is not None else self.state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFilter:
+    """Which alerts to list; None matches all."""
+
+    state: str | None = None
+    customer_key: CustomerKey | None = None
+    severity: str | None = None
+    rule: str | None = None
+    pipeline: str | None = None
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAlert:
-    """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted."""
+    """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted.
+
+    If `pipeline` is None, it is that of the config, flow or run. In `detail`, `fix` is the command
+    that helps, `values` is what was measured, and `threshold` is the limit in words.
+    """
 
     rule: str
     dedupe_key: str
@@ -100,3 +126,4 @@ class NewAlert:
     message: str
     customer_key: CustomerKey | None = None
     detail: dict[str, Any] = field(default_factory=dict)
+    pipeline: str | None = None

@@ -116,7 +116,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "resume": ("schedules.cli.pauses", "End a pause so that runs start again."),
     "pauses": ("schedules.cli.pauses", "List the pauses in force."),
-    "alerts": ("monitoring.cli.alerts", "List alerts."),
+    "alerts": (
+        "alerts.cli",
+        "List, acknowledge, silence and resolve alerts; show rules and channels.",
+    ),
     "customers": (
         "access.cli.customers",
         "List customers; set their weight, maximum number of runs and tolerance of late starts.",

@@ -26,7 +26,14 @@ from penstock.consumer.batch import BatchHandler, Collector, Item, finish_batch
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling
-from penstock.consumer.logline import Alert, Alerts, Identity, log_fields, render_line, to_stdout
+from penstock.consumer.logline import (
+    Alert,
+    AlertReports,
+    Identity,
+    log_fields,
+    render_line,
+    to_stdout,
+)
 from penstock.consumer.loops import LoopRunner
 from penstock.consumer.message import Message
 from penstock.consumer.options import ConsumerOptions
@@ -93,7 +100,7 @@ class Consumer:
         self.tally: Counter[str] = Counter()
         self._router = Router()
         self._loops = LoopRunner()
-        self._alerts = Alerts(alert, self.options.clock)
+        self._alerts = AlertReports(alert, self.options.clock)
         self._identity = Identity(
             service=self.options.service or name,
             env=self.options.env,

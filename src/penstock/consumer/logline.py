@@ -100,7 +100,7 @@ def to_stdout(line: str) -> None:
         sys.stdout.flush()
 
 
-class Alerts:
+class AlertReports:
     """Sends alerts about configuration errors, at most one per minute about the same error."""
 
     def __init__(self, send: Callable[[Alert], None] | None, clock: Clock) -> None:

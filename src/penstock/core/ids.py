@@ -33,6 +33,8 @@ KINDS: Final = frozenset(
         "dec",
         "lease",
         "bf",
+        "sil",
+        "notice",
     }
 )
 ID_MAX: Final = 2**63 - 1

@@ -1,4 +1,4 @@
-"""Routes of the overview, metrics, alerts, processes and pipelines."""
+"""Routes of the overview, metrics, processes and pipelines."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from penstock.access.api_keys import Permission
 from penstock.monitoring.client import Views
 from penstock.server.routing.declare import RouteList
 
-routes = RouteList("views", "Overview, metrics, pipelines, alerts, processes.")
+routes = RouteList("views", "Overview, metrics, pipelines, processes.")
 
 routes.get("/dashboard/pipeline-status", Permission.READ, Views.overview)
 routes.get("/customers/{customer_id}/metrics", Permission.READ, Views.metrics)
-routes.get("/alerts", Permission.READ, Views.alerts)
 routes.get("/sessions", Permission.READ, Views.sessions, covers_all_customers=True)
 routes.get("/pipelines", Permission.READ, Views.pipelines)
 routes.get("/pipelines/{pipeline}", Permission.READ, Views.pipeline)

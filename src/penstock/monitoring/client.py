@@ -1,4 +1,4 @@
-"""Read models: overview, a customer's metrics, alerts, live processes, table sizes."""
+"""Read models: overview, a customer's metrics, live processes, table sizes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ from typing import Annotated, Any
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.audit.rows import AlertRow, Seal
-from penstock.audit.store.alerts import alert_list
+from penstock.audit.rows import Seal
 from penstock.audit.store.journal import outbox_count, seal_list, seals_verify
 from penstock.core.clock import DAY, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.records.parameters import Customer, CustomerFilter
+from penstock.core.records.parameters import Customer
 from penstock.core.records.record import Meta, Page, Time, Wire, time_or_none
 from penstock.db.store import Single, Transactions, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.monitoring.from_rows import (
-    alert_record,
     metrics_record,
     overview_record,
     pipeline_record,
     session_record,
 )
 from penstock.monitoring.records import (
-    AlertState,
     CustomerMetrics,
     JournalVerification,
     OutboxBacklog,
     Overview,
     RegisteredPipeline,
     Session,
-    StoredAlert,
 )
 from penstock.monitoring.store import customer_metrics, overview, store_sizes
 from penstock.monitoring.verify.client import JournalVerifier
@@ -45,11 +41,9 @@ __all__ = ["Views"]
 
 WINDOW_DAYS = 30
 EARLIEST = parse_iso("0001-01-01T00:00:00Z")
-NEWEST = 2**62
 
 _START = Meta(description="First scheduled time to count; 30 days before `end_date` when omitted.")
 _END = Meta(description="Count only runs scheduled before this time; now when omitted.")
-_STATE = Meta(description="Return only alerts in this state.")
 _PIPELINE = Meta(description="Registered name of the pipeline.", max_length=64)
 
 
@@ -96,38 +90,6 @@ class Views:
             return metrics_record(customer, start, end, customer_metrics(tx, number, start, end))
 
         return self._store.read(body)
-
-    def alerts(
-        self,
-        *,
-        state: Annotated[AlertState | None, _STATE] = None,
-        customer: CustomerFilter = None,
-        limit: PageLimit = 50,
-        cursor: Cursor = None,
-    ) -> Page[StoredAlert]:
-        """List alerts, newest first."""
-
-        def read(after: Sequence[Any] | None) -> list[AlertRow]:
-            return self._store.read(
-                lambda tx: alert_list(
-                    tx,
-                    state=state,
-                    customer_key=self._names.customer_key(tx, customer),
-                    before=after[0] if after else NEWEST,
-                    limit=limit,
-                )
-            )
-
-        return paged(
-            self._names,
-            "alerts",
-            read,
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.alert_id],
-            record=alert_record,
-            filters={"state": state, "customer": customer},
-        )
 
     def sessions(self) -> list[Session]:
         """List live processes: workers and services."""

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from penstock.access.store.names import PipelineInfo
-from penstock.audit.rows import AlertRow
 from penstock.core.clock import Micros
-from penstock.core.formatting import parsed
 from penstock.core.ids import encode
 from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
-from penstock.core.redact import redact
 from penstock.monitoring.records import (
-    AlertState,
     CustomerMetrics,
     Overview,
     ProviderMetrics,
     RegisteredPipeline,
     RegisteredProcessor,
     Session,
-    StoredAlert,
 )
 from penstock.monitoring.store import OverviewRow, ProviderMetricsRow
 from penstock.pipelines.shown import definition_shown
 from penstock.runs.store.leases import SessionRow
-
-_ID_KINDS = {"config": "cfg", "run": "run", "flow": "flow", "backfill": "bf"}
 
 
 def overview_record(row: OverviewRow, now: Micros, next_at: Micros | None) -> Overview:
@@ -63,27 +56,6 @@ def metrics_record(
         end_date=time(end),
         by_provider=[ProviderMetrics(provider=row.provider, **_totals([row])) for row in rows],
         **_totals(rows),
-    )
-
-
-def alert_record(row: AlertRow) -> StoredAlert:
-    """Return the record of an alert."""
-    kind = _ID_KINDS.get(row.subject_kind)
-    return StoredAlert(
-        alert_id=encode("alert", row.alert_id),
-        rule=row.rule,
-        severity=row.severity,
-        customer=row.customer_id,
-        subject_kind=row.subject_kind,
-        subject=encode(kind, row.subject) if kind else str(row.subject),
-        message=row.message,
-        detail=redact(parsed(row.detail)),
-        state=cast("AlertState", row.state),
-        times=row.times,
-        opened_at=time(row.opened_at),
-        last_at=time(row.last_at),
-        closed_at=time_or_none(row.closed_at),
-        closed_by=row.closed_by,
     )
 
 

@@ -1,13 +1,10 @@
-"""Records of the overview, metrics, alerts, live processes and registered pipelines."""
+"""Records of the overview, metrics, live processes and registered pipelines."""
 
 from __future__ import annotations
-
-from typing import Literal, TypeAlias
 
 from penstock.core.records.record import JsonObject, Minutes, Record, Seconds, Time, field
 
 __all__ = [
-    "AlertState",
     "CustomerMetrics",
     "JournalVerification",
     "OutboxBacklog",
@@ -16,10 +13,7 @@ __all__ = [
     "RegisteredPipeline",
     "RegisteredProcessor",
     "Session",
-    "StoredAlert",
 ]
-
-AlertState: TypeAlias = Literal["open", "acknowledged", "resolved"]
 
 
 class Overview(Record):
@@ -106,39 +100,6 @@ class CustomerMetrics(RunTotals):
     """End of the period, exclusive."""
     by_provider: list[ProviderMetrics]
     """The same figures for each provider."""
-
-
-class StoredAlert(Record):
-    """A condition that needs attention."""
-
-    alert_id: str
-    """Id of the alert (`alert_…`)."""
-    rule: str
-    """Name of the rule that raised it."""
-    severity: str
-    """INFO, MEDIUM, HIGH or CRITICAL."""
-    customer: str | None = field(name="customer_id")
-    """Customer concerned; null if it concerns the system."""
-    subject_kind: str
-    """Kind of resource it is about, such as `config` or `flow`."""
-    subject: str
-    """Id of the resource it is about."""
-    message: str
-    """Description of the condition in one sentence."""
-    detail: JsonObject
-    """Further facts as a JSON object; may be empty."""
-    state: AlertState
-    """open, acknowledged or resolved."""
-    times: int
-    """Number of times the condition occurred while it was open."""
-    opened_at: Time
-    """Time of the first occurrence."""
-    last_at: Time
-    """Time of the most recent occurrence."""
-    closed_at: Time | None
-    """Time at which it was closed; null while it is open."""
-    closed_by: str | None
-    """Name of the key or user that closed it; null while it is open."""
 
 
 class Session(Record):

@@ -31,6 +31,7 @@ G = TypeVar("G")
 API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Breakers": "penstock.flows.breakers.api",
     "Backfills": "penstock.recovery.api",
+    "Alerts": "penstock.alerts.api",
     "Configs": "penstock.schedules.api.configs",
     "Customers": "penstock.access.api.customers",
     "DeadLetters": "penstock.dead_letters.api",

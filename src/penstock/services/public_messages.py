@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.access.store.registry import customer_names
+from penstock.alerts.from_rows import alert_record
 from penstock.audit.rows import AlertRow, OutboxMessage
 from penstock.audit.store.alerts import alert_rows
 from penstock.audit.store.journal import SEALS_TOPIC
@@ -20,7 +21,6 @@ from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.record import time, to_json_value
 from penstock.db.store import Tx
-from penstock.monitoring.from_rows import alert_record
 from penstock.monitoring.verify.records import SealedBlock
 
 RUNS_TOPIC: Final = "penstock.runs"

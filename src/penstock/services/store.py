@@ -16,6 +16,8 @@ AGGREGATE_LAG_US = 10 * MINUTE
 CHUNK = 5_000
 IDLE_LIMIT_US = 7 * DAY
 """How long an unused limit that runs created is kept."""
+CHANGES_US = 7 * DAY
+"""How long changes of alerts are kept that no alert sender has read."""
 
 
 def durability_warnings(tx: Tx) -> list[str]:
@@ -158,6 +160,10 @@ def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
     chunk = {"n": CHUNK}
     return {
         "alerts": tx.run("alerts_prune", {"before": now - retention.alerts_us, **chunk}),
+        "silences": tx.run("silences_prune", {"before": now - retention.alerts_us, **chunk}),
+        "alert_changes": tx.run("alert_changes_prune", {"before": now - CHANGES_US, **chunk}),
+        "notices": tx.run("alert_notices_prune", {"before": now - retention.alerts_us, **chunk}),
+        "notice_items": tx.run("alert_notice_items_prune", chunk),
         "dead_letters": tx.run(
             "dead_letters_prune", {"before": now - retention.dead_letters_us, **chunk}
         ),

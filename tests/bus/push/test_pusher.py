@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.access.secrets import Secrets
+from penstock.audit.rows import AlertFilter
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.telemetry import Event, Events, PushPosted
 from penstock.bus.envelope import PushedMessage, decode
@@ -133,7 +134,8 @@ class PushWorld:
 
     def alerts(self, state: str = "open") -> list[tuple[str, str]]:
         return [
-            (a.rule, a.severity) for a in self.store.read(lambda tx: alert_list(tx, state=state))
+            (a.rule, a.severity)
+            for a in self.store.read(lambda tx: alert_list(tx, AlertFilter(state=state)))
         ]
 
     @property

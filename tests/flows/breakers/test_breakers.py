@@ -56,9 +56,7 @@ def test_list_and_show(stage: Stage, clock: VirtualClock) -> None:
 
 def test_reset(stage: Stage) -> None:
     """A reset starts what was blocked, resolves the alert, and is audited and journalled."""
-    (alert,) = [
-        a for a in stage.client.views.alerts(state="open").items if a.rule == "breaker_open"
-    ]
+    (alert,) = [a for a in stage.client.alerts.list(state="open").items if a.rule == "breaker_open"]
     assert alert.detail["fix"] == f"penstock breakers reset nba {DAY} raw --customer acme"
     done = stage.client.breakers.reset(TARGET)
     assert (done.breaker.failures, len(done.flow_ids)) == (5, 1)

@@ -159,12 +159,26 @@ RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attribu
 -- scope: system (operators)
 SELECT count(*), min(created_at) FROM outbox;
 
+-- fragment: alert_columns
+-- In the order of audit.rows.AlertRow.
+a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_kind, a.subject,
+    a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by,
+    a.pipeline, a.acknowledged_at, a.acknowledged_by, a.note, a.silence
+
 -- name: alert_open
 -- Open an alert, or count a recurrence while it is open.
 -- scope: system (alerts name their customer)
 INSERT INTO alerts (rule, dedupe_key, severity, customer, subject_kind, subject, message, detail,
-    opened_at, last_at)
+    pipeline, opened_at, last_at)
 VALUES (:rule, :dedupe_key, :severity, :customer, :subject_kind, :subject, :message, :detail,
+    coalesce(CAST(:pipeline AS text), CASE CAST(:subject_kind AS text)
+        WHEN 'config' THEN (SELECT p.name FROM configs f
+            JOIN pipelines p ON p.pipeline = f.pipeline WHERE f.config_id = :subject)
+        WHEN 'flow' THEN (SELECT p.name FROM flows w
+            JOIN pipelines p ON p.pipeline = w.pipeline WHERE w.flow_id = :subject)
+        WHEN 'run' THEN (SELECT p.name FROM runs r
+            JOIN processors s ON s.processor = r.processor
+            JOIN pipelines p ON p.pipeline = s.pipeline WHERE r.run_id = :subject) END),
     {{now}}, {{now}})
 ON CONFLICT (dedupe_key) WHERE state <> 'resolved' DO UPDATE SET times = alerts.times + 1,
     last_at = excluded.last_at, message = excluded.message, detail = excluded.detail,
@@ -196,8 +210,7 @@ WHERE state <> 'resolved' AND ((rule = 'config_failing' AND EXISTS (
 -- name: alert_rows
 -- Alerts by id, for the messages about them.
 -- scope: system (outbox publisher)
-SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_kind, a.subject,
-    a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by
+SELECT {{alert_columns}}
 FROM alerts a LEFT JOIN customers c ON c.customer = a.customer WHERE a.alert_id {{any ids}};
 
 -- name: alert_resolve_quiet
@@ -209,12 +222,15 @@ WHERE rule = :rule AND state <> 'resolved' AND last_at <= {{now}} - :quiet_us;
 -- name: alert_list
 -- Alerts, newest first.
 -- scope: system (operators; a tenant's key adds :customer)
-SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_kind, a.subject,
-    a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by
+SELECT {{alert_columns}}
 FROM alerts a LEFT JOIN customers c ON c.customer = a.customer
-WHERE (CAST(:state AS text) IS NULL OR a.state = :state)
+WHERE (CAST(:state AS text) IS NULL OR :state = CASE
+        WHEN a.state = 'open' AND a.silence IS NOT NULL THEN 'silenced' ELSE a.state END)
     AND (CAST(:customer AS bigint) IS NULL OR a.customer = :customer)
-    AND a.alert_id < :before
+    AND (CAST(:severity AS text) IS NULL OR a.severity = :severity)
+    AND (CAST(:rule AS text) IS NULL OR a.rule = :rule)
+    AND (CAST(:pipeline AS text) IS NULL OR a.pipeline = :pipeline)
+    AND a.opened_at >= :since AND a.alert_id < :before
 ORDER BY a.alert_id DESC LIMIT :limit;
 
 -- name: request_put

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.audit.rows import AlertRow, NewAlert
+from penstock.audit.rows import AlertFilter, AlertRow, NewAlert
 from penstock.core.errors import Conflict, DuplicateRequest
-from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
 
 REQUEST_TTL_US = 24 * 3_600_000_000
@@ -34,6 +33,7 @@ def alert_open(tx: Tx, alert: NewAlert) -> int:
         "subject": alert.subject,
         "message": alert.message,
         "detail": msgspec.json.encode(alert.detail).decode(),
+        "pipeline": alert.pipeline,
     }
     return int(one(tx.rows("alert_open", params))[0])
 
@@ -61,14 +61,23 @@ def alert_resolve_quiet(tx: Tx, rule: str, quiet_us: int) -> int:
 
 def alert_list(
     tx: Tx,
+    wanted: AlertFilter | None = None,
     *,
-    state: str | None = None,
-    customer_key: CustomerKey | None = None,
     before: int = 2**62,
     limit: int = 50,
 ) -> list[AlertRow]:
     """Return alerts, newest first."""
-    params = {"state": state, "customer": customer_key, "before": before, "limit": limit}
+    wanted = wanted or AlertFilter()
+    params = {
+        "state": wanted.state,
+        "customer": wanted.customer_key,
+        "severity": wanted.severity,
+        "rule": wanted.rule,
+        "pipeline": wanted.pipeline,
+        "since": wanted.since,
+        "before": before,
+        "limit": limit,
+    }
     return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
 
 

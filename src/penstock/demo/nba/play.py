@@ -119,7 +119,7 @@ class DemoDriver:
                 ],
                 feed=scene.feed,
                 answers=scene.answers if is_shown else [],
-                alerts=client.views.alerts(state="open", limit=4).items,
+                alerts=client.alerts.list(state="open", limit=4).items,
                 is_answer_new=is_new,
                 is_done=is_done,
             )

@@ -141,7 +141,7 @@ class DemoDriver:
             counts=self.counts,
             rate=self._rate(at),
             feed=scene.feed,
-            alerts=views.alerts(state="open", limit=6).items,
+            alerts=scene.stage.client.alerts.list(state="open", limit=6).items,
             waits=self._waits,
             flooder=scene.flooder,
             flood_size=len(scene.flood_ids),

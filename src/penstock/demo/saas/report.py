@@ -260,7 +260,7 @@ def _credentials(client: Client, runs: list[RunRow], configs: list[StoredConfig]
     dead_letters = client.dead_letters.list(limit=PAGE).items
     disabled = [c for c in configs if not c.is_active]
     restored = {r.customer_id for r in dead} - {c.customer for c in disabled}
-    alerts = client.views.alerts(limit=PAGE).items
+    alerts = client.alerts.list(limit=PAGE).items
     warned = sum(1 for a in alerts if a.rule == "config_failing")
     high = sum(1 for a in alerts if a.rule == "config_disabled")
     names = ", ".join(f"{c.customer}'s {c.pipeline}" for c in disabled)

@@ -333,7 +333,7 @@ def _work(client: Client) -> Iterator[CheckResult]:
         yield CheckResult("dead letters", "WARN", says, "penstock dlq groups")
     else:
         yield CheckResult("dead letters", "OK", "none open")
-    alerts = client.views.alerts(state="open", limit=1000).items
+    alerts = client.alerts.list(state="open", limit=1000).items
     high = sum(1 for alert in alerts if alert.severity in ("HIGH", "CRITICAL"))
     if alerts:
         yield CheckResult("alerts", "WARN", f"{len(alerts)} open, {high} of them HIGH or worse",

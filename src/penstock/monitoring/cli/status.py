@@ -27,7 +27,7 @@ def status(app: App) -> None:
     with app.connect() as client:
         overview = client.views.overview()
         sessions = _sessions(client)
-        alerts = len(client.views.alerts(state="open", limit=MANY).items)
+        alerts = len(client.alerts.list(state="open", limit=MANY).items)
         dead = len(client.dead_letters.list(limit=MANY).items)
         pauses = len(client.pauses.list())
     now = from_datetime(overview.as_of)

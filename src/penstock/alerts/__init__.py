@@ -1,0 +1,1 @@
+"""Alerts: rules that open them, states, silences, and the channels that bring them to people."""

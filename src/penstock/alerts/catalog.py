@@ -1,0 +1,117 @@
+"""All rules with their condition in words: those over measurements, and those of other code.
+
+Pure. A rule of the second kind is a condition that the code which detects it reports itself, with
+`alert_open`; it is listed here so that people find it before it fires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.alerts.records import AlertRule
+from penstock.alerts.rules import BUILT_IN, Rule
+from penstock.alerts.severity import SEVERITIES
+from penstock.core.records.record import time_or_none
+
+DAYS: Final = 8
+RUNBOOK: Final = "docs/operations/alerts.md"
+
+
+class EventRule(NamedTuple):
+    """A rule whose alerts other code opens."""
+
+    words: str
+    severities: tuple[str, ...]
+
+
+EVENT_RULES: Final[Mapping[str, EventRule]] = {
+    "alert_channel_failing": EventRule("a channel failed three times in a row", ("HIGH",)),
+    "cadence_unplannable": EventRule("the schedule of a config has no next time", ("HIGH",)),
+    "common_cause": EventRule("many configs fail with the same error", ("HIGH",)),
+    "config_disabled": EventRule("five dead runs in a row disabled a config", ("HIGH",)),
+    "config_failing": EventRule("three runs of a config in a row were dead", ("MEDIUM",)),
+    "config_unstartable": EventRule("an occurrence of a config cannot be started", ("HIGH",)),
+    "consumer_misconfigured": EventRule("a consumer rejects every message", ("CRITICAL",)),
+    "dead_letter_topic_missing": EventRule("a dead letter has no topic to go to", ("CRITICAL",)),
+    "delivery_stuck": EventRule("a delivery cannot be swept", ("HIGH",)),
+    "event_unfitting": EventRule("a message does not fit its config", ("HIGH",)),
+    "expansion_failed": EventRule("the items of a processor cannot be listed", ("HIGH",)),
+    "flow_failed": EventRule("a flow did not end by its deadline", ("HIGH",)),
+    "flow_stuck": EventRule("a flow cannot be evaluated", ("HIGH",)),
+    "gate_fail": EventRule("a gate refuses to start a phase", SEVERITIES[1:]),
+    "gate_proceed_degraded": EventRule("a phase starts without all data", SEVERITIES),
+    "gate_wait": EventRule("a gate waits for data", SEVERITIES),
+    "items_without_code": EventRule("no process has the code that lists items", ("HIGH",)),
+    "monitor_stopped": EventRule("no process has evaluated the rules for a minute", ("CRITICAL",)),
+    "outbox_unpublishable": EventRule("a message cannot be published", ("HIGH",)),
+    "output_missing": EventRule("a phase did not produce what it declares", ("MEDIUM", "HIGH")),
+    "phase_incomplete": EventRule("a phase ended without some of its processors", ("HIGH",)),
+    "push_failing": EventRule("the endpoint of a push subscription keeps failing", ("HIGH",)),
+    "push_gone": EventRule("an endpoint responded 410 Gone", ("HIGH",)),
+    "push_misconfigured": EventRule("a push request cannot be made", ("CRITICAL",)),
+    "run_stuck": EventRule("a run cannot be swept", ("HIGH",)),
+    "runs_expired": EventRule("runs expired before they were started", ("HIGH",)),
+}
+"""Rules of other code, by name."""
+
+_DOCUMENTED: Final = frozenset(EVENT_RULES) | {rule.name for rule in BUILT_IN}
+
+
+def runbook_of(rule: str) -> str | None:
+    """Return the section of the documentation about a rule."""
+    return f"{RUNBOOK}#{rule}" if rule in _DOCUMENTED else None
+
+
+class Fired(NamedTuple):
+    """How often a rule has fired."""
+
+    last_at: int | None
+    opened: int
+    days: tuple[int, ...]
+
+
+NEVER: Final = Fired(None, 0, (0,) * DAYS)
+
+
+def declared_rows(rules: tuple[Rule, ...]) -> list[tuple[str, str, list[str], str]]:
+    """Return name, condition, severities and source of rules, as they are stored."""
+    return [(rule.name, rule.words(), _severities(rule), rule.source) for rule in rules]
+
+
+def rule_records(
+    declared: Mapping[str, tuple[str, list[str], str]], fired: Mapping[str, Fired]
+) -> list[AlertRule]:
+    """Return all rules by name.
+
+    declared: condition, severities and source as the running processes have them; without any,
+    those that are built in.
+    """
+    known = dict(declared) or {row[0]: row[1:] for row in declared_rows(BUILT_IN)}
+    for name, rule in EVENT_RULES.items():
+        known.setdefault(name, (rule.words, list(rule.severities), "event"))
+    for name in fired:
+        known.setdefault(name, ("see the message of its alerts", [], "event"))
+    return [_record(name, *known[name], fired.get(name, NEVER)) for name in sorted(known)]
+
+
+def _record(
+    name: str, condition: str, severities: list[str], source: str, fired: Fired
+) -> AlertRule:
+    state = "firing" if fired.opened else "ok"
+    return AlertRule(
+        rule=name,
+        condition=condition,
+        severities=severities,
+        source=source,
+        state="disabled" if source == "disabled" else state,
+        open_alerts=fired.opened,
+        last_fired_at=time_or_none(fired.last_at),
+        fired_per_day=list(fired.days),
+        runbook=runbook_of(name),
+    )
+
+
+def _severities(rule: Rule) -> list[str]:
+    present = {one.severity for one in rule.conditions}
+    return [severity for severity in SEVERITIES if severity in present]

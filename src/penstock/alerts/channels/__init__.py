@@ -1,0 +1,1 @@
+"""How notices look in each kind of channel, and how they are sent."""

@@ -1,0 +1,170 @@
+"""Sending a notice: over HTTP under the egress rules, by SMTP, or through apprise.
+
+A mail server and the addresses of apprise are named by the operator in the settings, like the
+database: they are trusted, and apprise's requests are not bound by the egress rules (see
+docs/decisions/0026-alert-channels.md). Error texts quote nothing that a server sent except the code
+of an SMTP reply, and no address that is a secret.
+"""
+
+from __future__ import annotations
+
+import importlib
+import smtplib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from penstock.access.secrets import Secrets
+from penstock.alerts.channels.content import NoticeContent, content_of
+from penstock.alerts.channels.formats import FORMATS, Credentials
+from penstock.alerts.channels.mail import email_of
+from penstock.alerts.declared import ChannelSpec
+from penstock.alerts.rows import LeasedNotice
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.redact import redact_text
+from penstock.egress.http_client import HttpClient, HttpResponse, Request, RequestFailed
+from penstock.exports import DISTRIBUTION
+
+TIMEOUT_SECONDS: Final = 15.0
+ONE_NOTICE: Final = frozenset({400, 413, 414, 422})
+"""Statuses that refuse this notice rather than the channel."""
+SYSTEM: Final = ""
+"""Channels belong to the installation: their secrets are not those of a customer."""
+
+
+class NoticeRefused(PenstockError):
+    """A channel did not take a notice; `is_of_notice`: another notice might be accepted."""
+
+    code = "alerts.refused"
+
+    def __init__(
+        self, message: str, *, is_of_notice: bool = False, after_s: float | None = None
+    ) -> None:
+        self.is_of_notice = is_of_notice
+        self.after_s = after_s
+        super().__init__(message)
+
+
+class Deliver(Protocol):
+    """Sends a notice through a channel; raises NoticeRefused if it was not accepted."""
+
+    def __call__(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
+        """Send the notice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliveries:
+    """Sends notices; `tls` is the context for mail servers."""
+
+    egress: HttpClient
+    secrets: Secrets
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+
+    def __call__(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
+        """Send a notice; raise NoticeRefused if it was not accepted."""
+        content = content_of(notice)
+        try:
+            if spec.kind == "email":
+                self._mail(spec, content)
+            elif spec.kind == "apprise":
+                self._apprise(spec, content)
+            else:
+                self._post(spec, content, notice)
+        except NoticeRefused:
+            raise
+        except PenstockError as error:
+            raise NoticeRefused(error.message) from None
+
+    def _post(self, spec: ChannelSpec, content: NoticeContent, notice: LeasedNotice) -> None:
+        given = Credentials(
+            url=self._value(spec.url_secret) or spec.url or "",
+            token=self._value(spec.token_secret),
+            signing_secret=self._value(spec.signing_secret),
+        )
+        made = FORMATS[spec.kind](content, given, notice.now)
+        request = Request(
+            url=made.url,
+            headers={"Content-Type": "application/json", "User-Agent": "penstock", **made.headers},
+            body=made.body,
+            timeout_s=TIMEOUT_SECONDS,
+        )
+        try:
+            reply = self.egress.send(request)
+        except RequestFailed as error:
+            raise NoticeRefused(f"{spec.kind}: {error.kind}") from None
+        except InvalidInput as error:
+            # The address may be a secret: say what is wrong with it, not what it is.
+            raise NoticeRefused(f"{spec.kind}: its address must be {error.expected}") from None
+        if not 200 <= reply.status < 300:
+            raise NoticeRefused(
+                f"{spec.kind}: HTTP {reply.status}",
+                is_of_notice=reply.status in ONE_NOTICE,
+                after_s=_retry_after(reply),
+            )
+
+    def _mail(self, spec: ChannelSpec, content: NoticeContent) -> None:
+        assert spec.host is not None
+        assert spec.sender is not None
+        message = email_of(content, spec.sender, spec.to)
+        ports = {"tls": 465, "starttls": 587, "none": 25}
+        port = spec.port or ports[spec.tls]
+        password = self._value(spec.password_secret)
+        try:
+            with self._connection(spec, port) as server:
+                if spec.tls == "starttls":
+                    server.starttls(context=self.tls())
+                if spec.user:
+                    server.login(spec.user, password)
+                server.send_message(message)
+        except smtplib.SMTPResponseException as error:
+            raise NoticeRefused(f"email: {type(error).__name__} {error.smtp_code}") from None
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = sorted({code for code, _ in error.recipients.values()})
+            raise NoticeRefused(f"email: recipients refused {codes}") from None
+        except (OSError, smtplib.SMTPException) as error:
+            raise NoticeRefused(f"email: {type(error).__name__}") from None
+
+    def _connection(self, spec: ChannelSpec, port: int) -> smtplib.SMTP:
+        assert spec.host is not None
+        if spec.tls == "tls":
+            context = self.tls()
+            return smtplib.SMTP_SSL(spec.host, port, timeout=TIMEOUT_SECONDS, context=context)
+        return smtplib.SMTP(spec.host, port, timeout=TIMEOUT_SECONDS)
+
+    def _apprise(self, spec: ChannelSpec, content: NoticeContent) -> None:
+        library = _load_apprise()
+        sender = library.Apprise()
+        if not sender.add(self._value(spec.url_secret)):
+            raise NoticeRefused("apprise: the secret is not an address that it knows")
+        kind = "success" if content.change == "resolved" else "warning"
+        body = "\n".join(content.lines()) or content.title
+        if not sender.notify(title=content.title, body=body, notify_type=kind):
+            raise NoticeRefused("apprise: not accepted")
+
+    def _value(self, name: str | None) -> str:
+        return "" if name is None else self.secrets.get(name, SYSTEM)
+
+
+def target_of(spec: ChannelSpec) -> str:
+    """Return where a channel sends to, without secrets."""
+    if spec.kind == "email":
+        return redact_text(", ".join(spec.to))
+    if spec.url is not None:
+        return redact_text(spec.url)
+    secret = spec.url_secret or spec.token_secret
+    return f"{spec.kind} (secret {secret})"
+
+
+def _load_apprise() -> Any:
+    try:
+        return importlib.import_module("apprise")  # an extra
+    except ImportError:
+        fix = f"pip install '{DISTRIBUTION}[alerts]'"
+        raise NoticeRefused(f"apprise is not installed: {fix}") from None
+
+
+def _retry_after(reply: HttpResponse) -> float | None:
+    given = reply.headers.get("retry-after", "")
+    return float(given) if given.isdigit() and len(given) <= 6 else None

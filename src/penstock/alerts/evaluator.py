@@ -1,0 +1,259 @@
+"""The alert evaluator: measures, compares with the rules, opens and resolves alerts.
+
+Any number of processes may run it: a counter in the database lets one of them evaluate in each
+interval, and an alert is one row by its key. Conditions that have not held for long enough are
+stored, so another process continues where one stopped. After each pass it requests the URL of the
+heartbeat, if one is declared, for a monitor outside.
+
+The watchdog runs in processes without an evaluator, such as workers, and opens an alert when no
+pass has ended for a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from penstock.alerts.catalog import declared_rows
+from penstock.alerts.measures import Measurement
+from penstock.alerts.rules import Evaluation, Firing, Rule, evaluate
+from penstock.alerts.store.measures import (
+    conditions_keep,
+    conditions_read,
+    measure,
+    open_alerts,
+    rules_declare,
+)
+from penstock.alerts.store.notices import counter_take_due
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
+from penstock.core.clock import MINUTE, SECOND, Clock, Micros, SystemClock, format_duration, iso
+from penstock.core.errors import StoreError
+from penstock.db.store import Transactions, Tx, first
+
+ACTOR: Final = "alert-evaluator"
+EVALUATED: Final = "alerts_evaluated_at"
+HEARTBEAT: Final = "alerts_heartbeat_at"
+STOPPED_RULE: Final = "monitor_stopped"
+REFRESH_US: Final = 5 * MINUTE
+"""How often the message of an open alert is brought up to date."""
+DECLARE_US: Final = MINUTE
+GAP_SHOWN_US: Final = 10 * MINUTE
+"""How long the alert about an unreachable database stays open after it is back."""
+STOPPED_US: Final = MINUTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorCounts:
+    """Counts of one pass; all are 0 if another process evaluates."""
+
+    measured: int = 0
+    firing: int = 0
+    opened: int = 0
+    resolved: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboundHeartbeat:
+    """What is called after a pass, at most once in an interval over all processes."""
+
+    send: Callable[[], None]
+    interval_us: Micros
+
+
+class _Known(NamedTuple):
+    """What a pass reads."""
+
+    measured: list[Measurement]
+    since: dict[str, Micros]
+    alerts: dict[str, tuple[str, Micros]]
+
+
+class _Plan(NamedTuple):
+    """What a pass writes."""
+
+    opened: list[Firing]
+    ended: list[str]
+    begun: list[tuple[str, str]]
+    dropped: list[str]
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether anything is written."""
+        return any(self)
+
+
+class AlertEvaluator:
+    """Service that evaluates the rules of alerts."""
+
+    name = ACTOR
+
+    def __init__(
+        self,
+        store: Transactions,
+        rules: tuple[Rule, ...],
+        *,
+        interval_us: Micros = 15 * SECOND,
+        clock: Clock | None = None,
+        local: Callable[[], Sequence[Measurement]] = tuple,
+        heartbeat: OutboundHeartbeat | None = None,
+    ) -> None:
+        """`local` measures what only this machine knows, such as the disk."""
+        self._store = store
+        self._rules = rules
+        self._interval_us = interval_us
+        self._clock = clock or SystemClock()
+        self._local = local
+        self._heartbeat = heartbeat
+        self._declared_at: Micros | None = None
+        self._lost_at: Micros | None = None
+        self._gap: tuple[Micros, Micros] | None = None
+        """Length and end of the last time without a reachable database."""
+
+    def run_once(self) -> EvaluatorCounts:
+        """Evaluate the rules, if no process has done so in this interval."""
+        try:
+            started = self._store.write(self._begin)
+            if started is None:
+                return EvaluatorCounts()
+            self._note_gap(started)
+            known = self._store.read(self._read)
+        except StoreError:
+            if self._lost_at is None:
+                self._lost_at = self._clock.now()
+            raise
+        measured = [*known.measured, *self._local(), *self._gaps(started)]
+        found = evaluate(self._rules, measured, known.since, started)
+        plan = _plan(found, known, started)
+        is_due = self._declared_at is None or started >= self._declared_at + DECLARE_US
+        if plan.has_effect or is_due:
+            self._store.write(lambda tx: self._apply(tx, plan, started, is_due=is_due))
+            self._declared_at = started if is_due else self._declared_at
+        self._send_heartbeat()
+        return EvaluatorCounts(
+            measured=len(measured),
+            firing=len(found.firing),
+            opened=sum(one.dedupe_key not in known.alerts for one in plan.opened),
+            resolved=len(plan.ended),
+        )
+
+    def _begin(self, tx: Tx) -> Micros | None:
+        """Take this interval; return its time, or None if another process has taken it."""
+        is_taken = counter_take_due(tx, EVALUATED, self._interval_us - SECOND)
+        return tx.now() if is_taken else None
+
+    def _read(self, tx: Tx) -> _Known:
+        rules = [*(rule.name for rule in self._rules), STOPPED_RULE]
+        return _Known(
+            measured=measure(tx), since=conditions_read(tx), alerts=open_alerts(tx, rules)
+        )
+
+    def _apply(self, tx: Tx, plan: _Plan, started: Micros, *, is_due: bool) -> None:
+        """Open what fires and resolve what does not, unless a later pass has begun."""
+        row = first(tx.rows("counter_get", {"name": EVALUATED}))
+        if row is None or int(row[0]) > started:
+            return
+        if is_due:
+            rules_declare(tx, declared_rows(self._rules))
+        conditions_keep(tx, plan.begun, plan.dropped)
+        for firing in plan.opened:
+            alert_open(tx, _alert(firing))
+        for key in plan.ended:
+            alert_resolve(tx, key, ACTOR)
+
+    def _note_gap(self, now: Micros) -> None:
+        if self._lost_at is not None:
+            self._gap = (max(0, now - self._lost_at), now)
+            self._lost_at = None
+
+    def _gaps(self, now: Micros) -> list[Measurement]:
+        if self._gap is None or self._gap[1] < now - GAP_SHOWN_US:
+            return []
+        length, end = self._gap
+        facts = {"since": iso(end)}
+        return [Measurement(metric="database_gap_seconds", value=length / SECOND, facts=facts)]
+
+    def _send_heartbeat(self) -> None:
+        given = self._heartbeat
+        if given is None:
+            return
+        if self._store.write(
+            lambda tx: counter_take_due(tx, HEARTBEAT, given.interval_us - SECOND)
+        ):
+            given.send()
+
+
+class Watchdog:
+    """Service that opens an alert when the rules are no longer evaluated."""
+
+    name = "alert-watchdog"
+
+    def __init__(self, store: Transactions, *, stopped_us: Micros = STOPPED_US) -> None:
+        self._store = store
+        self._stopped_us = stopped_us
+
+    def run_once(self) -> bool:
+        """Return whether the evaluator has stopped; an installation without one is left alone."""
+        late = self._store.read(self._late)
+        if late is None:
+            return False
+        self._store.write(lambda tx: alert_open(tx, _stopped(late)))
+        return True
+
+    def _late(self, tx: Tx) -> Micros | None:
+        row = first(tx.rows("counter_get", {"name": EVALUATED}))
+        last = 0 if row is None else int(row[0])
+        now = tx.now()
+        return now - last if last and last < now - self._stopped_us else None
+
+
+def _plan(found: Evaluation, known: _Known, now: Micros) -> _Plan:
+    opened = []
+    for key, firing in found.firing.items():
+        severity, last_at = known.alerts.get(key, ("", 0))
+        if severity != firing.severity or last_at <= now - REFRESH_US:
+            opened.append(firing)
+    return _Plan(
+        opened=opened,
+        ended=[key for key in known.alerts if key not in found.firing],
+        begun=[(key, rule) for key, rule in found.held.items() if key not in known.since],
+        dropped=[key for key in known.since if key not in found.held],
+    )
+
+
+def _alert(firing: Firing) -> NewAlert:
+    one = firing.measurement
+    return NewAlert(
+        rule=firing.rule.name,
+        dedupe_key=firing.dedupe_key,
+        severity=firing.severity,
+        subject_kind=one.subject_kind,
+        subject=one.subject,
+        message=firing.message(),
+        customer_key=one.customer_key,
+        pipeline=one.pipeline,
+        detail={
+            "values": {one.metric: round(one.value, 3), **one.facts},
+            "threshold": firing.threshold,
+            "fix": firing.command(),
+            "name": one.name,
+        },
+    )
+
+
+def _stopped(late: Micros) -> NewAlert:
+    shown = format_duration(late // SECOND * SECOND)
+    return NewAlert(
+        rule=STOPPED_RULE,
+        dedupe_key=STOPPED_RULE,
+        severity="CRITICAL",
+        subject_kind="system",
+        subject=0,
+        message=f"The rules of alerts were last evaluated {shown} ago: no scheduler process runs",
+        detail={
+            "values": {"seconds": late // SECOND},
+            "threshold": "a minute without a pass",
+            "fix": "penstock scheduler",
+        },
+    )

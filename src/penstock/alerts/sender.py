@@ -1,0 +1,283 @@
+"""The alert sender: turns changes of alerts into notices and sends them through channels.
+
+Any number of processes may run it. One transaction at a time reads changes; a channel is leased by
+one process at a time and its notices leave in order. A notice is sent outside any transaction, and
+its result is stored with the lease of the next: after a crash between the two it is sent again
+under the same id. A channel that fails is tried again within a minute and never delays others; it
+is itself an alert, and its fallback sends what has waited for a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.access.store.registry import customer_get
+from penstock.alerts.channels.delivery import Deliver, NoticeRefused, target_of
+from penstock.alerts.declared import AlertSettings, ChannelSpec
+from penstock.alerts.routing import CHANNEL_RULE, Routing, notices_for
+from penstock.alerts.rows import LeasedNotice
+from penstock.alerts.store.notices import (
+    changes_take,
+    channel_lease,
+    channels_declare,
+    channels_health,
+    channels_notified,
+    notice_dead,
+    notice_failed,
+    notice_put,
+    notice_sent,
+    notices_give_up,
+    notices_move,
+    sender_work,
+)
+from penstock.alerts.store.silences import SilenceDraft, silence_put, silences_refresh
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve, alert_rows
+from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, format_duration, parse_duration
+from penstock.core.naming import CustomerKey
+from penstock.db.store import Transactions, Tx
+from penstock.schedules.cadence import cron, latest_at_or_before
+
+log = logging.getLogger(__name__)
+
+ACTOR: Final = "alert-sender"
+LEASE_US: Final = MINUTE
+"""How long a process may take for one notice; longer than every timeout."""
+CHANGES_MAX: Final = 1_000
+NOTICES_MAX: Final = 20
+"""Notices of one channel in a pass."""
+TRIES_BEFORE_ALERT: Final = 3
+RETRY_MIN_US: Final = 2 * SECOND
+RETRY_MAX_US: Final = MINUTE
+FALLBACK_US: Final = MINUTE
+GIVE_UP_US: Final = 24 * HOUR
+DECLARE_US: Final = MINUTE
+NOTICE_TRIES_MAX: Final = 5
+"""Attempts of a notice that a channel refuses although it works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderCounts:
+    """Counts of one pass."""
+
+    changes: int = 0
+    notices: int = 0
+    sent: int = 0
+    failed: int = 0
+    moved: int = 0
+    dead: int = 0
+
+
+class AlertSender:
+    """Service that reports changes of alerts through the channels of the settings."""
+
+    name = ACTOR
+
+    def __init__(
+        self,
+        store: Transactions,
+        settings: AlertSettings,
+        deliver: Deliver,
+        *,
+        jitter: Callable[[], float],
+        group_us: Micros = 5 * SECOND,
+        threads: int = 8,
+    ) -> None:
+        """`threads`: channels served at the same time; 0 serves them in the calling thread."""
+        self._store = store
+        self._settings = settings
+        self._deliver = deliver
+        self._jitter = jitter
+        self._group_us = group_us
+        self._declared_at: Micros | None = None
+        self._pool = (
+            ThreadPoolExecutor(min(threads, len(settings.channels)), "penstock-channel")
+            if threads and settings.channels
+            else None
+        )
+
+    def run_once(self) -> SenderCounts:
+        """Report what changed and send what is due; return counts."""
+        changes = notices = moved = dead = 0
+        work = self._store.read(sender_work)
+        if work.has_changes or work.has_silences or self._is_due(work.now):
+            changes, notices = self._store.write(self._route)
+        if work.has_notices:
+            moved, dead = self._store.write(self._upkeep)
+        channels = sorted(self._settings.channels.items()) if work.has_notices or notices else []
+        if self._pool is None:
+            results = [self._serve(name, spec) for name, spec in channels]
+        else:
+            results = list(self._pool.map(lambda one: self._serve(*one), channels))
+        return SenderCounts(
+            changes=changes,
+            notices=notices,
+            sent=sum(sent for sent, _ in results),
+            failed=sum(failed for _, failed in results),
+            moved=moved,
+            dead=dead,
+        )
+
+    def drain(self) -> None:
+        """Stop the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _route(self, tx: Tx) -> tuple[int, int]:
+        """Turn changes into notices; return the number of both."""
+        self._declare(tx)
+        self._open_windows(tx)
+        silences_refresh(tx)
+        changes = changes_take(tx, CHANGES_MAX, self._group_us)
+        if not changes:
+            return 0, 0
+        ids = sorted({change.alert_id for change in changes})
+        known = Routing(
+            settings=self._settings,
+            alerts=alert_rows(tx, ids),
+            notified=channels_notified(tx, ids),
+        )
+        plans = notices_for(changes, known)
+        for plan in plans:
+            notice_put(tx, plan.channel, plan.kind, plan.grouping, plan.items)
+        return len(changes), len(plans)
+
+    def _is_due(self, now: Micros) -> bool:
+        """Return whether the declarations are stored again, and windows of the settings checked."""
+        return self._declared_at is None or now >= self._declared_at + DECLARE_US
+
+    def _declare(self, tx: Tx) -> None:
+        now = tx.now()
+        if not self._is_due(now):
+            return
+        rows = [
+            (name, spec.kind, target_of(spec), self._settings.routes_to(name), spec.fallback)
+            for name, spec in sorted(self._settings.channels.items())
+        ]
+        channels_declare(tx, rows)
+        tx.after_commit(lambda: self._set_declared(now))
+
+    def _set_declared(self, at: Micros) -> None:
+        self._declared_at = at
+
+    def _open_windows(self, tx: Tx) -> None:
+        """Add the silence of each maintenance window of the settings that is open now."""
+        for name, window in self._settings.windows.items():
+            now = tx.now()
+            duration = parse_duration(window.duration)
+            start = latest_at_or_before(cron(window.cron, window.timezone), now, now - duration)
+            if start is None or start + duration <= now:
+                continue
+            customer: CustomerKey | None = None
+            if window.customer is not None:
+                customer = customer_get(tx, window.customer)
+                if customer is None:
+                    continue
+            draft = SilenceDraft(
+                starts_at=start, ends_at=start + duration, reason=window.reason,
+                actor=f"window {name}", customer_key=customer, pipeline=window.pipeline,
+                rule=window.rule, severity=window.severity, source=f"{name}:{start}",
+            )  # fmt: skip
+            silence_put(tx, draft)
+
+    def _upkeep(self, tx: Tx) -> tuple[int, int]:
+        """Move notices of failing channels to their fallbacks, and give up what is too old."""
+        moved = 0
+        health = channels_health(tx)
+        for name, spec in sorted(self._settings.channels.items()):
+            own = health.get(name)
+            other = health.get(spec.fallback or "")
+            if own is None or own.failures < TRIES_BEFORE_ALERT or spec.fallback is None:
+                continue
+            if other is None or other.failures:
+                continue
+            count = notices_move(tx, name, spec.fallback, FALLBACK_US)
+            if count:
+                # It is retried until the channel works, so that the recovery is noticed.
+                notice_put(tx, name, "recovered", "recovered", ())
+            moved += count
+        return moved, len(notices_give_up(tx, GIVE_UP_US))
+
+    def _serve(self, name: str, spec: ChannelSpec) -> tuple[int, int]:
+        """Send what waits for a channel, in order; return how many were sent and failed."""
+        sent = failed = 0
+        notice = self._store.write(lambda tx: channel_lease(tx, name, LEASE_US))
+        while notice is not None:
+            error = self._attempt(spec, notice)
+            sent, failed = sent + (error is None), failed + (error is not None)
+            notice = self._settle(notice, error, is_last=sent + failed >= NOTICES_MAX)
+        return sent, failed
+
+    def _attempt(self, spec: ChannelSpec, notice: LeasedNotice) -> NoticeRefused | None:
+        """Send a notice; return why it was not accepted, or None."""
+        try:
+            self._deliver(spec, notice)
+        except NoticeRefused as error:
+            return error
+        except Exception as error:
+            log.exception("channel %s failed", notice.channel)
+            return NoticeRefused(f"{spec.kind}: {type(error).__name__}")
+        return None
+
+    def _settle(
+        self, notice: LeasedNotice, error: NoticeRefused | None, *, is_last: bool
+    ) -> LeasedNotice | None:
+        """Store the result of an attempt; return the next notice of the channel."""
+        if error is None:
+            return self._store.write(lambda tx: self._sent(tx, notice, is_last))
+        return self._store.write(lambda tx: self._refused(tx, notice, error))
+
+    def _sent(self, tx: Tx, notice: LeasedNotice, is_last: bool) -> LeasedNotice | None:
+        following = notice_sent(tx, notice, LEASE_US, is_last=is_last)
+        if notice.failures:
+            alert_resolve(tx, f"{CHANNEL_RULE}:{notice.channel}", ACTOR)
+        return following
+
+    def _refused(self, tx: Tx, notice: LeasedNotice, error: NoticeRefused) -> LeasedNotice | None:
+        is_hopeless = error.is_of_notice and notice.attempts >= NOTICE_TRIES_MAX
+        if notice.kind == "test" or is_hopeless:
+            return notice_dead(tx, notice, error.message, LEASE_US)
+        health = notice_failed(tx, notice, error.message, self._delay(notice.failures, error))
+        if health is not None and health.failures >= TRIES_BEFORE_ALERT:
+            self._alert(tx, notice, error, health.failures, health.failing_since)
+        return None
+
+    def _delay(self, failures: int, error: NoticeRefused) -> Micros:
+        """Return the time until the next attempt: 2 s, doubled up to a minute."""
+        wait = min(RETRY_MAX_US, RETRY_MIN_US * 2 ** min(failures, 10))
+        wait = int(wait * (0.75 + 0.25 * self._jitter()))
+        return wait if error.after_s is None else max(wait, int(min(error.after_s, 3_600) * SECOND))
+
+    def _alert(
+        self,
+        tx: Tx,
+        notice: LeasedNotice,
+        error: NoticeRefused,
+        failures: int,
+        since: Micros | None,
+    ) -> None:
+        spec = self._settings.channels[notice.channel]
+        after = format_duration(max(0, tx.now() - (since or tx.now())))
+        then = f"; {spec.fallback} sends its notices" if spec.fallback else "; its notices wait"
+        alert_open(
+            tx,
+            NewAlert(
+                rule=CHANNEL_RULE,
+                dedupe_key=f"{CHANNEL_RULE}:{notice.channel}",
+                severity="HIGH",
+                subject_kind="channel",
+                subject=0,
+                message=f"Channel {notice.channel} has failed {failures} times in {after}: "
+                f"{error.message}{then}",
+                detail={
+                    "channel": notice.channel,
+                    "values": {"failures": failures},
+                    "threshold": f"{TRIES_BEFORE_ALERT} failures in a row",
+                    "fix": "penstock alerts channels",
+                },
+            ),
+        )

@@ -1,0 +1,131 @@
+-- What rules measure. Every statement reads a bounded number of rows, however long history is.
+
+-- name: measure_dead_letters
+-- Open dead letters by origin: number (of the oldest ones), oldest, customer if it is one.
+-- scope: system (alert evaluator)
+SELECT d.subscription, d.processor, count(*), min(d.died_at), min(d.customer), max(d.customer)
+FROM (SELECT subscription, processor, died_at, customer FROM dead_letters
+    WHERE status = 'open' ORDER BY died_at, dead_letter_id LIMIT :bound) AS d
+GROUP BY d.subscription, d.processor;
+
+-- name: measure_recent_dead_letters
+-- Dead letters of the last minutes that are open, by origin.
+-- scope: system (alert evaluator)
+SELECT d.subscription, d.processor, count(*), min(d.customer), max(d.customer)
+FROM (SELECT subscription, processor, customer FROM dead_letters
+    WHERE status = 'open' AND died_at >= {{now}} - :window_us
+    ORDER BY died_at DESC LIMIT :bound) AS d
+GROUP BY d.subscription, d.processor;
+
+-- name: measure_pools
+-- For each pool: ready runs (up to a bound), since when the next ones wait, live workers.
+-- scope: system (alert evaluator)
+SELECT p.pool, p.name,
+    (SELECT count(*) FROM (SELECT 1 FROM runs r WHERE r.pool = p.pool AND r.admission = 0
+        LIMIT :bound) AS b),
+    (SELECT min(b.state_at) FROM (SELECT r.state_at FROM runs r
+        WHERE r.pool = p.pool AND r.admission = 0
+        ORDER BY r.level DESC, r.pass, r.run_id LIMIT :sample) AS b),
+    (SELECT count(*) FROM sessions s WHERE s.pool = p.pool AND s.kind = 'worker'
+        AND s.until_at >= {{now}} AND NOT s.is_draining)
+FROM pools p;
+
+-- name: measure_schedule
+-- Since when the next occurrence is due.
+-- scope: system (alert evaluator)
+SELECT min(next_run_time) FROM schedule;
+
+-- name: measure_held_runs
+-- Held runs: over their time, and asked to stop long ago.
+-- scope: system (alert evaluator)
+SELECT coalesce(sum(CASE WHEN r.started_at + r.max_execution_us < {{now}} THEN 1 ELSE 0 END), 0),
+    coalesce(sum(CASE WHEN r.cancel_requested_at < {{now}} - :patience_us THEN 1 ELSE 0 END), 0)
+FROM runs r WHERE r.admission = 9;
+
+-- name: measure_ended_runs
+-- Runs that ended since an hour, by state.
+-- scope: system (alert evaluator)
+SELECT final_state, sum(runs) FROM run_sums WHERE hour_at >= :since GROUP BY final_state;
+
+-- name: measure_sla_breaches
+-- Runs that missed their SLA and ended since midnight.
+-- scope: system (alert evaluator)
+SELECT coalesce(sum(sla_breaches), 0) FROM run_sums WHERE hour_at >= :since;
+
+-- name: measure_subscriptions
+-- For each subscription that is not paused: acks and nacks since an hour, its oldest message.
+-- scope: system (alert evaluator)
+SELECT s.subscription, s.name, s.customer,
+    (SELECT sum(d.acked) FROM delivery_sums d
+        WHERE d.subscription = s.subscription AND d.hour_at >= :since),
+    (SELECT sum(d.nacked + d.lapsed) FROM delivery_sums d
+        WHERE d.subscription = s.subscription AND d.hour_at >= :since),
+    (SELECT d.published_at FROM deliveries d WHERE d.subscription = s.subscription
+        ORDER BY d.message_id LIMIT 1)
+FROM subscriptions s WHERE s.deleted_at IS NULL AND NOT s.is_paused;
+
+-- name: measure_overrides
+-- Overrides granted since a time, up to a bound.
+-- scope: system (alert evaluator)
+SELECT count(*) FROM (SELECT 1 FROM overrides
+    WHERE expires_at >= :since AND approved_at >= :since LIMIT :bound) AS o;
+
+-- name: measure_quota_errors
+-- Limits with a recent quota error, up to a bound.
+-- scope: system (alert evaluator)
+SELECT l.limit_id, l.name, l.customer, l.quota_errors, l.last_quota_at FROM limits l
+WHERE l.last_quota_at >= {{now}} - :window_us ORDER BY l.last_quota_at DESC LIMIT :bound;
+
+-- name: measure_names
+-- Names of processors, with their pipelines.
+-- scope: system (alert evaluator)
+SELECT s.processor, p.name, s.name FROM processors s
+JOIN pipelines p ON p.pipeline = s.pipeline WHERE s.processor {{any ids}};
+
+-- name: measure_subscription_names
+-- Names of subscriptions, also deleted ones.
+-- scope: system (alert evaluator)
+SELECT subscription, name FROM subscriptions WHERE subscription {{any ids}};
+
+-- name: alert_conditions_read
+-- Conditions that hold, since when.
+-- scope: system (alert evaluator)
+SELECT dedupe_key, since_at FROM alert_conditions;
+
+-- name: alert_conditions_keep
+-- Record conditions that hold; the time since when stays.
+-- scope: system (alert evaluator)
+-- batch: dedupe_key text, rule text
+INSERT INTO alert_conditions (dedupe_key, rule, since_at, last_at)
+SELECT batch.dedupe_key, batch.rule, {{now}}, {{now}} FROM {{batch}}
+WHERE true ON CONFLICT (dedupe_key) DO NOTHING;
+
+-- name: alert_conditions_drop
+-- Delete conditions that no longer hold.
+-- scope: system (alert evaluator)
+DELETE FROM alert_conditions WHERE dedupe_key {{any keys}};
+
+-- name: alert_open_of_rules
+-- Open alerts of rules: key, severity, when they were last updated.
+-- scope: system (alert evaluator)
+SELECT dedupe_key, severity, last_at FROM alerts
+WHERE state <> 'resolved' AND rule {{any rules}};
+
+-- name: alert_rules_declare
+-- Store the rules in force.
+-- scope: system (alert evaluator)
+-- batch: rule text, condition text, severities text, source text
+INSERT INTO alert_rules (rule, condition, severities, source, declared_at)
+SELECT batch.rule, batch.condition, batch.severities, batch.source, {{now}} FROM {{batch}}
+WHERE true ON CONFLICT (rule) DO UPDATE SET condition = excluded.condition,
+    severities = excluded.severities, source = excluded.source, declared_at = excluded.declared_at;
+
+-- name: alert_rules_disabled
+-- Mark rules that the settings no longer have.
+-- scope: system (alert evaluator)
+UPDATE alert_rules SET source = 'disabled' WHERE NOT (rule {{any rules}});
+
+-- name: alert_rules_read
+-- The rules in force, as last declared.
+-- scope: system (operators)
+SELECT rule, condition, severities, source FROM alert_rules;

@@ -1,0 +1,1 @@
+"""Alerts, silences, channels and notices as stored."""

@@ -1,0 +1,204 @@
+"""Measurements for the rules of alerts: bounded reads of hot tables and folded counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.alerts.measures import Measurement
+from penstock.audit.store.journal import outbox_count
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, format_duration, iso
+from penstock.core.naming import EXTERNAL_POOL, CustomerKey, is_http_pool
+from penstock.db.store import Tx, one
+
+BOUND: Final = 10_000
+SAMPLE: Final = 500
+"""Runs at the head of a pool's queue that decide how long it waits."""
+RECENT_US: Final = 10 * MINUTE
+PATIENCE_US: Final = 5 * MINUTE
+RUNS_MIN: Final = 20
+"""Ended runs, or results of deliveries, below which a share says nothing."""
+
+
+def measure(tx: Tx) -> list[Measurement]:
+    """Measure everything that rules compare, in one read."""
+    now = tx.now()
+    return [
+        *_dead_letters(tx, now),
+        *_pools(tx, now),
+        *_schedule(tx, now),
+        *_runs(tx, now),
+        *_subscriptions(tx, now),
+        *_system(tx, now),
+    ]
+
+
+def conditions_read(tx: Tx) -> dict[str, Micros]:
+    """Return since when each condition holds."""
+    return {key: int(since) for key, since in tx.rows("alert_conditions_read")}
+
+
+def conditions_keep(tx: Tx, held: Iterable[tuple[str, str]], dropped: Sequence[str]) -> None:
+    """Record conditions that began to hold (key, rule), and drop those that ended."""
+    rows = sorted(held)
+    if rows:
+        tx.run("alert_conditions_keep", None, rows)
+    if dropped:
+        tx.run("alert_conditions_drop", {"keys": sorted(dropped)})
+
+
+def open_alerts(tx: Tx, rules: Sequence[str]) -> dict[str, tuple[str, Micros]]:
+    """Return severity and last update of the open alerts of rules, by key."""
+    rows = tx.rows("alert_open_of_rules", {"rules": list(rules)})
+    return {key: (severity, int(last_at)) for key, severity, last_at in rows}
+
+
+def rules_declare(tx: Tx, rules: Sequence[tuple[str, str, Sequence[str], str]]) -> None:
+    """Store the rules in force: name, condition, severities and source of each."""
+    rows = [
+        (name, condition, msgspec.json.encode(list(severities)).decode(), source)
+        for name, condition, severities, source in rules
+    ]
+    tx.run("alert_rules_declare", None, rows)
+    tx.run("alert_rules_disabled", {"rules": [row[0] for row in rows]})
+
+
+def rules_read(tx: Tx) -> dict[str, tuple[str, list[str], str]]:
+    """Return condition, severities and source of the rules as last declared, by name."""
+    return {
+        name: (condition, msgspec.json.decode(severities, type=list[str]), source)
+        for name, condition, severities, source in tx.rows("alert_rules_read")
+    }
+
+
+def _dead_letters(tx: Tx, now: Micros) -> list[Measurement]:
+    oldest = tx.rows("measure_dead_letters", {"bound": BOUND})
+    if not oldest:
+        return []
+    recent = tx.rows("measure_recent_dead_letters", {"window_us": RECENT_US, "bound": BOUND})
+    fresh = {(row[0], row[1]): int(row[2]) for row in recent}
+    subscriptions = sorted({row[0] for row in oldest if row[0] is not None})
+    names: dict[int, str] = dict(tx.rows("measure_subscription_names", {"ids": subscriptions}))
+    processors = sorted({row[1] for row in oldest if row[0] is None and row[1] is not None})
+    owners = {
+        key: (pipeline, name)
+        for key, pipeline, name in tx.rows("measure_names", {"ids": processors})
+    }
+    found = []
+    for subscription, processor, count, died_at, low, high in oldest:
+        is_delivery = subscription is not None
+        pipeline, name = owners.get(processor, (None, "unknown"))
+        shown = f"subscription {names.get(subscription)}" if is_delivery else f"{pipeline}/{name}"
+        newest = fresh.get((subscription, processor), 0)
+        facts = {"count": int(count), "recent": newest}
+        for metric, value in (
+            ("dead_letter_age_minutes", (now - died_at) / MINUTE),
+            ("recent_dead_letters", float(newest)),
+        ):
+            found.append(
+                Measurement(
+                    metric=metric,
+                    value=value,
+                    subject_kind="subscription" if is_delivery else "processor",
+                    subject=subscription if is_delivery else processor or 0,
+                    name=shown,
+                    customer_key=CustomerKey(low) if low == high and low else None,
+                    pipeline=None if is_delivery else pipeline,
+                    facts=facts,
+                )
+            )
+    return found
+
+
+def _pools(tx: Tx, now: Micros) -> list[Measurement]:
+    found = []
+    for pool, name, ready, since, workers in tx.rows(
+        "measure_pools", {"bound": BOUND, "sample": SAMPLE}
+    ):
+        if not ready or since is None:
+            continue
+        waited = max(0.0, (now - since) / MINUTE)
+        values = {"ready_runs": float(ready), "queue_age_minutes": waited}
+        if not workers and name != EXTERNAL_POOL and not is_http_pool(name):
+            values["unserved_minutes"] = waited
+        found += [
+            Measurement(
+                metric=metric, value=value, subject_kind="pool", subject=pool, name=name,
+                facts={"ready": int(ready), "workers": int(workers)},
+            )
+            for metric, value in values.items()
+        ]  # fmt: skip
+    return found
+
+
+def _schedule(tx: Tx, now: Micros) -> list[Measurement]:
+    due = one(tx.rows("measure_schedule"))[0]
+    if due is None or due >= now:
+        return []
+    return [Measurement(metric="overdue_minutes", value=(now - due) / MINUTE)]
+
+
+def _runs(tx: Tx, now: Micros) -> list[Measurement]:
+    overtime, unstoppable = one(tx.rows("measure_held_runs", {"patience_us": PATIENCE_US}))
+    since = (now // HOUR - 1) * HOUR
+    ended = {state: int(n) for state, n in tx.rows("measure_ended_runs", {"since": since})}
+    failed = sum(ended.get(state, 0) for state in ("FAILED", "TIMEOUT"))
+    total = failed + ended.get("COMPLETED", 0)
+    late = int(one(tx.rows("measure_sla_breaches", {"since": now // DAY * DAY}))[0])
+    found = [
+        Measurement(metric="overtime_runs", value=float(overtime)),
+        Measurement(metric="unstoppable_runs", value=float(unstoppable)),
+        Measurement(metric="sla_breaches_today", value=float(late)),
+    ]
+    if total >= RUNS_MIN:
+        facts = {"runs": total, "failed": failed, "since": iso(since)}
+        found.append(Measurement(metric="failure_percent", value=100 * failed / total, facts=facts))
+    return found
+
+
+def _subscriptions(tx: Tx, now: Micros) -> list[Measurement]:
+    since = (now // HOUR - 1) * HOUR
+    found = []
+    rows = tx.rows("measure_subscriptions", {"since": since})
+    for subscription, name, customer, acked, nacked, oldest in rows:
+        values: dict[str, float] = {}
+        facts = {}
+        total = int(acked or 0) + int(nacked or 0)
+        if total >= RUNS_MIN:
+            values["nack_percent"] = 100 * int(nacked or 0) / total
+            facts = {"deliveries": total, "nacked": int(nacked or 0), "since": iso(since)}
+        if oldest is not None:
+            values["unacked_minutes"] = max(0.0, (now - oldest) / MINUTE)
+        found += [
+            Measurement(
+                metric=metric, value=value, subject_kind="subscription", subject=subscription,
+                name=name, customer_key=CustomerKey(customer) if customer else None, facts=facts,
+            )
+            for metric, value in values.items()
+        ]  # fmt: skip
+    return found
+
+
+def _system(tx: Tx, now: Micros) -> list[Measurement]:
+    waiting, oldest = outbox_count(tx)
+    found = []
+    if oldest is not None:
+        age = (now - oldest) / MINUTE
+        found.append(Measurement(metric="outbox_age_minutes", value=age, facts={"count": waiting}))
+    granted = one(tx.rows("measure_overrides", {"since": now - DAY, "bound": BOUND}))[0]
+    found.append(Measurement(metric="overrides_per_day", value=float(granted)))
+    quotas = tx.rows("measure_quota_errors", {"window_us": RECENT_US, "bound": 100})
+    found += [
+        Measurement(
+            metric="quota_errors", value=1.0, subject_kind="limit", subject=limit_id, name=name,
+            customer_key=CustomerKey(customer) if customer else None,
+            facts={"total": int(errors), "ago": format_duration((now - at) // SECOND * SECOND)},
+        )
+        for limit_id, name, customer, errors, at in quotas
+    ]  # fmt: skip
+    _, newest = one(tx.rows("newest_times"))
+    lead = max(0, int(newest) - now) / SECOND
+    found.append(Measurement(metric="clock_lead_seconds", value=lead))
+    return found

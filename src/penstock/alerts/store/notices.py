@@ -1,0 +1,203 @@
+"""Notices: messages to channels about changes of alerts, and the health of channels.
+
+Triggers of the table `alerts` record every change, whatever code makes it, in its transaction. One
+transaction at a time turns changes into notices (`changes_take`). A channel is leased by one
+process at a time, which sends its notices in order; the result of each is recorded with the lease
+of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.alerts.rows import (
+    AlertChange,
+    ChannelHealth,
+    ChannelRow,
+    LeasedNotice,
+    NoticeItem,
+    NoticeRow,
+    SenderWork,
+)
+from penstock.db.store import Tx, first, one
+
+GROUP_MAX = 100
+"""Alerts in one notice."""
+
+
+def sender_work(tx: Tx) -> SenderWork:
+    """Return what there is to do, without taking a lock."""
+    now, *flags = one(tx.rows("alert_sender_work"))
+    return SenderWork(now, *(bool(flag) for flag in flags))
+
+
+def changes_take(tx: Tx, most: int, wait_us: int) -> list[AlertChange]:
+    """Delete and return the changes to report, in order.
+
+    None before the oldest has waited for `wait_us`, so that alerts of one cause share a notice, or
+    while another transaction does this.
+    """
+    oldest, now = one(tx.rows("alert_changes_oldest"))
+    if oldest is None or oldest > now - wait_us or not one(tx.rows("alert_sender_lock"))[0]:
+        return []
+    rows = tx.rows("alert_changes_take", {"n": most})
+    return sorted(AlertChange._make(row) for row in rows)
+
+
+def channels_notified(tx: Tx, ids: Sequence[int]) -> dict[int, set[str]]:
+    """Return the channels that have been given a notice that these alerts opened, by alert."""
+    found: dict[int, set[str]] = {}
+    for alert_id, channel in tx.rows("alert_notice_channels", {"ids": sorted(set(ids))}):
+        found.setdefault(alert_id, set()).add(channel)
+    return found
+
+
+def notice_put(
+    tx: Tx, channel: str, kind: str, grouping: str, items: Sequence[tuple[int, str, str, int]]
+) -> int:
+    """Add alerts to the newest notice of the group if it can still change, else to a new one.
+
+    items: alert id, severity, message and time of each.
+    """
+    params = {"channel": channel, "grouping": grouping}
+    last = first(tx.rows("alert_notice_last", params))
+    is_open = last is not None and last[1] == kind and last[2] == 0
+    if last is not None and is_open and last[3] + len(items) <= GROUP_MAX:
+        notice_id = int(last[0])
+    else:
+        notice_id = int(one(tx.rows("alert_notice_put", {**params, "kind": kind}))[0])
+    if items:
+        tx.run("alert_notice_items_put", {"notice_id": notice_id}, list(items))
+    return notice_id
+
+
+def channels_declare(
+    tx: Tx, channels: Sequence[tuple[str, str, str, Sequence[str], str | None]]
+) -> None:
+    """Store what the settings declare: name, kind, target, routes and fallback of each channel."""
+    rows = [
+        (name, kind, target, msgspec.json.encode(list(routes)).decode(), fallback)
+        for name, kind, target, routes, fallback in channels
+    ]
+    if rows:
+        tx.run("alert_channel_declare", None, rows)
+
+
+def channel_list(tx: Tx) -> list[ChannelRow]:
+    """Return the channels by name."""
+    return [ChannelRow._make(row) for row in tx.rows("alert_channel_list")]
+
+
+def channels_health(tx: Tx) -> dict[str, ChannelHealth]:
+    """Return how channels do, by name."""
+    return {
+        name: ChannelHealth(failures, since)
+        for name, failures, since in tx.rows("alert_channels_health")
+    }
+
+
+def channel_lease(tx: Tx, name: str, lease_us: int) -> LeasedNotice | None:
+    """Lease a channel and its next notice; None if it has none, is leased, or must wait."""
+    row = first(tx.rows("alert_channel_lease", {"name": name, "lease_us": lease_us}))
+    return None if row is None else _next(tx, name, int(row[0]), int(row[1]))
+
+
+def notice_sent(
+    tx: Tx, notice: LeasedNotice, lease_us: int, *, is_last: bool
+) -> LeasedNotice | None:
+    """Record that a notice was sent; return the next one, under the same lease.
+
+    is_last: end the lease instead, so that one channel does not hold up a pass.
+    """
+    end = {"notice_id": notice.notice_id, "state": "sent", "error": None}
+    tx.rows("alert_notice_end", end)
+    tx.run("alert_channel_sent", {"name": notice.channel})
+    if is_last:
+        _free(tx, notice)
+        return None
+    return _extend(tx, notice, lease_us)
+
+
+def notice_dead(tx: Tx, notice: LeasedNotice, error: str, lease_us: int) -> LeasedNotice | None:
+    """Give a notice up; return the next one, under the same lease."""
+    end = {"notice_id": notice.notice_id, "state": "dead", "error": error}
+    tx.rows("alert_notice_end", end)
+    tx.run("alert_channel_error", {"name": notice.channel, "error": error})
+    return _extend(tx, notice, lease_us)
+
+
+def notice_failed(tx: Tx, notice: LeasedNotice, error: str, delay_us: int) -> ChannelHealth | None:
+    """Record a failure, end the lease, and let the channel wait; None if the lease was lost."""
+    tx.run("alert_notice_failed", {"notice_id": notice.notice_id, "error": error})
+    params = {"name": notice.channel, "token": notice.token, "error": error, "delay_us": delay_us}
+    row = first(tx.rows("alert_channel_failed", params))
+    return None if row is None else ChannelHealth(int(row[0]), row[1])
+
+
+def notices_move(tx: Tx, channel: str, fallback: str, after_us: int) -> int:
+    """Give what has waited for a failing channel to its fallback; return the number of notices."""
+    params = {"channel": channel, "fallback": fallback, "after_us": after_us}
+    return tx.run("alert_notices_move", params)
+
+
+def notices_give_up(tx: Tx, after_us: int) -> list[str]:
+    """Give up what has waited too long; return the channel of each notice."""
+    return [str(row[0]) for row in tx.rows("alert_notices_give_up", {"after_us": after_us})]
+
+
+def notices_resend(tx: Tx, channel: str) -> int:
+    """Send notices again that were given up; return their number."""
+    tx.rows("alert_channel_try_now", {"name": channel})
+    return tx.run("alert_notices_resend", {"channel": channel})
+
+
+def notice_test(tx: Tx, channel: str) -> int | None:
+    """Add a test notice that is sent at once; None if the channel does not exist."""
+    if not tx.rows("alert_channel_try_now", {"name": channel}):
+        return None
+    params = {"channel": channel, "kind": "test", "grouping": "test"}
+    return int(one(tx.rows("alert_notice_put", params))[0])
+
+
+def notice_list(
+    tx: Tx, *, channel: str | None, state: str | None, before: int, limit: int
+) -> list[NoticeRow]:
+    """Return notices, newest first."""
+    params = {"channel": channel, "state": state, "before": before, "limit": limit}
+    return [NoticeRow._make(row) for row in tx.rows("alert_notice_list", params)]
+
+
+def notice_get(tx: Tx, notice_id: int) -> NoticeRow | None:
+    """Return one notice."""
+    row = first(tx.rows("alert_notice_get", {"notice_id": notice_id}))
+    return None if row is None else NoticeRow._make(row)
+
+
+def counter_take_due(tx: Tx, name: str, interval_us: int) -> bool:
+    """Return whether an interval has passed since the last True, over all processes."""
+    return bool(tx.rows("counter_take_due", {"name": name, "interval_us": interval_us}))
+
+
+def _extend(tx: Tx, notice: LeasedNotice, lease_us: int) -> LeasedNotice | None:
+    params = {"name": notice.channel, "token": notice.token, "lease_us": lease_us}
+    if not tx.rows("alert_channel_extend", params):
+        return None
+    following = _next(tx, notice.channel, notice.token, 0)
+    if following is None:
+        _free(tx, notice)
+    return following
+
+
+def _free(tx: Tx, notice: LeasedNotice) -> None:
+    tx.run("alert_channel_free", {"name": notice.channel, "token": notice.token})
+
+
+def _next(tx: Tx, channel: str, token: int, failures: int) -> LeasedNotice | None:
+    row = first(tx.rows("alert_notice_next", {"channel": channel}))
+    if row is None:
+        return None
+    items = tx.rows("alert_notice_items", {"notice_id": row[0], "limit": GROUP_MAX})
+    made = tuple(NoticeItem._make(item) for item in items)
+    return LeasedNotice._make((channel, token, failures, *row, made))

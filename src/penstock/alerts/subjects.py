@@ -1,0 +1,31 @@
+"""What an alert is about: its public id, and the command that shows or repairs the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.core.ids import encode
+
+_ID_KINDS: Final = {"config": "cfg", "run": "run", "flow": "flow", "backfill": "bf"}
+_COMMANDS: Final = {
+    "flow": "penstock explain",
+    "run": "penstock runs show",
+    "config": "penstock why",
+}
+"""What shows the subject of an alert that has no fix of its own."""
+
+
+def subject_id(kind: str, number: int) -> str:
+    """Return the id of the subject of an alert as people see it."""
+    prefix = _ID_KINDS.get(kind)
+    return encode(prefix, number) if prefix else str(number)
+
+
+def command_of(kind: str, subject: str, detail: Mapping[str, Any]) -> str | None:
+    """Return the command that repairs the cause of an alert, or shows its subject."""
+    fix = detail.get("fix")
+    if fix:
+        return str(fix)
+    command = _COMMANDS.get(kind)
+    return f"{command} {subject}" if command and subject else None

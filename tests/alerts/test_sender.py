@@ -1,0 +1,241 @@
+"""The alert sender: one notice per change, in order, through every failure of a channel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from penstock.alerts.channels.delivery import NoticeRefused
+from penstock.alerts.records import NewSilence
+from penstock.core.clock import HOUR, MINUTE, SECOND
+from tests.alerts.kit import (
+    MAIL,
+    PAGER,
+    SLACK,
+    Recorder,
+    declared,
+    end_alert,
+    open_alert,
+    passes,
+    sender,
+    settle,
+)
+from tests.kits.client_harness import Harness
+
+
+def test_one_notice_per_change(harness: Harness) -> None:
+    """Opening, escalation, acknowledgement and end are reported once each, in order."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    alert_id = open_alert(harness.store, severity="MEDIUM")
+    settle(one, harness.clock)
+    open_alert(harness.store, severity="MEDIUM")  # a recurrence is no change
+    settle(one, harness.clock)
+    open_alert(harness.store, severity="CRITICAL")
+    settle(one, harness.clock)
+    harness.client.alerts.acknowledge(alert_id, note="mine")
+    settle(one, harness.clock)
+    end_alert(harness.store)
+    settle(one, harness.clock)
+    settle(one, harness.clock)
+    assert got.kinds("chat") == ["opened", "escalated", "acknowledged", "resolved"]
+    shown = harness.client.alerts.get(alert_id)
+    assert [(n.change, n.state) for n in shown.notified] == [
+        ("opened", "sent"), ("escalated", "sent"), ("acknowledged", "sent"), ("resolved", "sent"),
+    ]  # fmt: skip
+
+
+def test_alerts_of_one_rule_share_a_notice(harness: Harness) -> None:
+    """Thirty alerts of one rule are one message to people, and thirty incidents of a pager."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK, "pager": PAGER}), got)
+    for number in range(30):
+        open_alert(harness.store, f"k{number}")
+    open_alert(harness.store, "other", rule="another")
+    settle(one, harness.clock)
+    settle(one, harness.clock)
+    assert sorted(len(s.alerts) for s in got.sent if s.channel == "chat") == [1, 30]
+    assert [len(s.alerts) for s in got.sent if s.channel == "pager"] == [1] * 31
+
+
+def test_routes(harness: Harness) -> None:
+    """Routes choose by severity, rule, customer and pipeline; an end follows its beginning."""
+    got = Recorder()
+    routes = [
+        {"severity": ["CRITICAL"], "channels": ["pager"]},
+        {"customer": ["ac*"], "channels": ["chat"]},
+        {"pipeline": ["nightly"], "rule": ["dri?l"], "channels": ["mail"]},
+    ]
+    channels = {"pager": PAGER, "chat": SLACK, "mail": MAIL}
+    one = sender(harness.store, declared(channels, routes=routes), got)
+    key = harness.store.write(lambda tx: harness.client._names.ensure_customer_keys(tx, ["acme"]))
+    open_alert(harness.store, "critical", severity="CRITICAL")
+    open_alert(harness.store, "acme", customer_key=key["acme"])
+    open_alert(harness.store, "nightly", pipeline="nightly")
+    open_alert(harness.store, "nobody")
+    settle(one, harness.clock)
+    open_alert(harness.store, "nightly", pipeline="nightly", severity="CRITICAL")
+    settle(one, harness.clock)
+    for name in ("critical", "acme", "nightly", "nobody"):
+        end_alert(harness.store, name)
+    settle(one, harness.clock)
+    assert got.kinds("chat") == ["opened", "resolved"]
+    assert got.kinds("mail") == ["opened", "escalated", "resolved"]
+    assert got.kinds("pager") == ["opened", "escalated", "resolved", "resolved"]
+
+
+def test_silences(harness: Harness) -> None:
+    """A silenced alert makes no notices; what still fires at the end is reported then."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    silence = harness.client.alerts.silence(
+        NewSilence(rule="drill", duration=timedelta(hours=1), reason="maintenance")
+    )
+    kept = open_alert(harness.store, "kept")
+    open_alert(harness.store, "healed")
+    settle(one, harness.clock)
+    assert harness.client.alerts.get(kept).state == "silenced"
+    assert len(harness.client.alerts.list(state="silenced").items) == 2
+    assert harness.client.alerts.list(state="open").items == []
+    assert [s.alerts for s in harness.client.alerts.silences().items] == [2]
+    end_alert(harness.store, "healed")
+    settle(one, harness.clock)
+    assert got.sent == []
+    harness.client.alerts.end_silence(silence.silence_id)
+    settle(one, harness.clock)
+    settle(one, harness.clock)
+    assert got.kinds("chat") == ["opened"]
+    assert harness.client.alerts.get(kept).state == "open"
+    assert harness.client.alerts.silences().items == []
+
+
+def test_planned_silences_and_windows(harness: Harness) -> None:
+    """A silence that starts later, and a window of the settings, take effect on open alerts."""
+    got = Recorder()
+    window = {"cron": "0 2 * * *", "duration": "1h", "rule": "drill"}
+    one = sender(harness.store, declared({"chat": SLACK}, windows={"backup": window}), got)
+    harness.clock.advance(2 * HOUR + MINUTE)
+    alert_id = open_alert(harness.store, "in the window")
+    settle(one, harness.clock)
+    (silence,) = harness.client.alerts.silences().items
+    assert silence.created_by == "window backup"
+    assert harness.client.alerts.get(alert_id).silence_id == silence.silence_id
+    passes(one, harness.clock, 3_600, 60)
+    assert got.kinds("chat") == ["opened"]
+    later = NewSilence(
+        is_for_all=True, reason="release", starts_at=harness.client.alerts.get(alert_id).opened_at
+        + timedelta(hours=2), duration=timedelta(minutes=30),
+    )  # fmt: skip
+    harness.client.alerts.silence(later)
+    settle(one, harness.clock)
+    assert harness.client.alerts.get(alert_id).state == "open"
+    harness.clock.advance(HOUR)
+    settle(one, harness.clock)
+    assert harness.client.alerts.get(alert_id).state == "silenced"
+
+
+@pytest.mark.parametrize("has_fallback", [True, False])
+def test_a_channel_is_down_for_an_hour(harness: Harness, has_fallback: bool) -> None:
+    """Nothing is lost or sent twice, and another channel reports the outage."""
+    got = Recorder()
+    slack = {**SLACK, "fallback": "mail"} if has_fallback else SLACK
+    routes = [{"rule": ["drill"], "channels": ["chat"]}]
+    one = sender(harness.store, declared({"chat": slack, "mail": MAIL}, routes=routes), got)
+    got.down["chat"] = NoticeRefused("slack: HTTP 503")
+    for minute in range(60):
+        if minute % 5 == 0:
+            open_alert(harness.store, f"k{minute}")
+        if minute % 5 == 3:
+            end_alert(harness.store, f"k{minute - 3}")
+        passes(one, harness.clock, 60, 20)
+    (channel,) = [c for c in harness.client.alerts.channels() if c.channel == "chat"]
+    assert (channel.state, channel.last_error) == ("failing", "slack: HTTP 503")
+    assert channel.waiting >= 1
+    outage = harness.client.alerts.list(rule="alert_channel_failing").items
+    assert [(a.state, a.severity) for a in outage] == [("open", "HIGH")]
+    assert [n.channel for n in outage[0].notified] == ["mail"]
+    got.down.clear()
+    passes(one, harness.clock, 120, 10)
+    counts = Counter((s.kind, a) for s in got.sent for a in s.alerts)
+    assert set(counts.values()) == {1}
+    assert len(counts) == 12 * 2 + 2
+    assert harness.client.alerts.list(rule="alert_channel_failing").items[0].state == "resolved"
+    channels = {c.channel: c for c in harness.client.alerts.channels()}
+    assert {c.state for c in channels.values()} == {"works"}
+    assert {c.waiting + c.dead for c in channels.values()} == {0}
+    assert ("recovered" in got.kinds("chat")) == has_fallback
+
+
+def test_a_failing_channel_delays_no_other(harness: Harness) -> None:
+    """A channel that refuses, or raises anything, is tried again later; the others go on."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK, "mail": MAIL}), got)
+    got.down["chat"] = NoticeRefused("slack: HTTP 429", after_s=600)
+    open_alert(harness.store)
+    settle(one, harness.clock)
+    assert got.kinds("mail") == ["opened"]
+    got.down.clear()
+    passes(one, harness.clock, 590, 10)
+    assert got.kinds("chat") == []
+    passes(one, harness.clock, 60, 10)
+    assert got.kinds("chat") == ["opened"]
+
+
+def test_one_refused_notice(harness: Harness) -> None:
+    """A notice that a channel refuses for its content is given up; it can be sent again."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    got.down["chat"] = NoticeRefused("slack: HTTP 422", is_of_notice=True)
+    open_alert(harness.store)
+    passes(one, harness.clock, 300, 10)
+    (dead,) = harness.client.alerts.notices(state="dead").items
+    assert (dead.attempts, dead.last_error) == (5, "slack: HTTP 422")
+    got.down.clear()
+    assert harness.client.alerts.resend("chat") == 1
+    settle(one, harness.clock)
+    assert "opened" in got.kinds("chat")
+    assert harness.client.alerts.notices(state="dead").items == []
+
+
+def test_given_up_after_a_day(harness: Harness) -> None:
+    """Notices that nothing could send for a day are dead letters of their channel."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    got.down["chat"] = NoticeRefused("slack: connection")
+    open_alert(harness.store)
+    passes(one, harness.clock, 300, 20)
+    harness.clock.advance(24 * HOUR)
+    one.run_once()
+    kinds = Counter(n.state for n in harness.client.alerts.notices().items)
+    assert kinds["dead"] >= 1
+
+
+def test_test_messages(harness: Harness) -> None:
+    """A test message is tried once, at once, and says what went wrong."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    one.run_once()
+    queued = harness.client.alerts.test_channel("chat")
+    one.run_once()
+    assert harness.client.alerts.notice(queued.notice_id).state == "sent"
+    got.down["chat"] = NoticeRefused("slack: HTTP 404")
+    queued = harness.client.alerts.test_channel("chat")
+    one.run_once()
+    dead = harness.client.alerts.notice(queued.notice_id)
+    assert (dead.state, dead.attempts, dead.last_error) == ("dead", 1, "slack: HTTP 404")
+
+
+def test_changes_wait_for_their_group(harness: Harness) -> None:
+    """Changes are reported together once the first has waited five seconds."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    open_alert(harness.store, "a")
+    harness.clock.advance(4 * SECOND)
+    one.run_once()
+    assert got.sent == []
+    open_alert(harness.store, "b")
+    harness.clock.advance(SECOND)
+    one.run_once()
+    assert [len(s.alerts) for s in got.sent] == [2]
