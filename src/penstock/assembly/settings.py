@@ -244,9 +244,7 @@ class Settings:
     incoming_push: Mapping[str, Any] = _setting(
         {}, "External subscriptions that may push here, by name; see docs/how-to/push-messages.md."
     )
-    service: str = _setting(
-        "", "Service that executions are recorded under; K_SERVICE when it is not set."
-    )
+    service: str = _setting("", "Service that executions are recorded under; or K_SERVICE.")
     revision: str = _setting("", "Revision of that service's code; K_REVISION when it is not set.")
     alerts: Mapping[str, Any] = _setting(
         {}, "Channels, routes, rules and windows of alerts; see docs/how-to/alerts.md."
@@ -488,12 +486,11 @@ def _check(settings: Settings) -> None:
             "For example: openssl rand -hex 16",
         )
     if settings.incoming_push:
-        # On use: see the module's docstring.
-        from penstock.bus.incoming.inbound_push import parse_incoming
+        from penstock.bus.incoming.inbound_push import parse_incoming  # on use: see the docstring
 
         parse_incoming(settings.incoming_push, egress_rules(settings))
     if settings.alerts:
-        from penstock.alerts.rules import check_alerts  # on use: see the module's docstring
+        from penstock.alerts.rules import check_alerts  # on use: see the docstring
 
         check_alerts(settings.alerts, egress_rules(settings))
     if settings.session_beat >= settings.session_lease:
