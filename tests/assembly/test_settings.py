@@ -165,7 +165,7 @@ class TestUnknownNames:
 
     def test_an_unrelated_name_lists_the_known_ones(self) -> None:
         """When no name is similar, the error lists the known names."""
-        with pytest.raises(SettingsError, match="Known: PENSTOCK_ALERTS_RETENTION"):
+        with pytest.raises(SettingsError, match="Known: PENSTOCK_ALERTS, "):
             load({"PENSTOCK_ZZZZZZ": "1"})
 
 

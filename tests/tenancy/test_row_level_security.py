@@ -33,6 +33,7 @@ from tests.tenancy.tenants import Tenants, dsn_as, plain_user
 pytestmark = pytest.mark.postgres
 
 NOBODYS = {
+    "alert_changes": {"INSERT"},
     "cadences": {"SELECT", "INSERT"},
     "counters": {"SELECT"},
     "definitions": {"SELECT"},
@@ -45,7 +46,10 @@ NOBODYS = {
     "schema_migrations": set[str](),
 }
 """Tables without customers' rows, or insert-only ones, with the privileges of a tenant."""
-CLOSED = {"api_keys", "clusters", "seals", "secrets", "sessions"}
+CLOSED = {
+    "alert_channels", "alert_conditions", "alert_notice_items", "alert_notices", "alert_rules",
+    "api_keys", "clusters", "seals", "secrets", "sessions",
+}  # fmt: skip
 """Row-level security without a policy: a tenant never sees a row of these."""
 SHARED = {
     "pauses": "scope IN ('all', 'pipeline')",

@@ -198,7 +198,7 @@ SELECT h.name, h.kind, h.target, h.routes, h.fallback, h.declared_at, h.last_sen
     h.last_error_at, h.failing_since, h.failures, h.next_try_at,
     (SELECT count(*) FROM alert_notices n WHERE n.channel = h.name AND n.state = 'waiting'),
     (SELECT count(*) FROM alert_notices n WHERE n.channel = h.name AND n.state = 'dead'), {{now}}
-FROM alert_channels h ORDER BY h.name;
+FROM alert_channels h ORDER BY h.name LIMIT 1000;
 
 -- name: alert_channels_health
 -- How channels do, for the choice of fallbacks.

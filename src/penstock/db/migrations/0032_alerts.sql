@@ -117,7 +117,8 @@ $$
 BEGIN
     INSERT INTO alert_changes (alert_id, kind, severity, at)
     VALUES (NEW.alert_id, TG_ARGV[0], NEW.severity, CASE TG_ARGV[0]
-        WHEN 'resolved' THEN NEW.closed_at WHEN 'acknowledged' THEN NEW.acknowledged_at
+        WHEN 'resolved' THEN coalesce(NEW.closed_at, NEW.last_at)
+        WHEN 'acknowledged' THEN coalesce(NEW.acknowledged_at, NEW.last_at)
         ELSE NEW.last_at END);
     RETURN NULL;
 END
@@ -169,11 +170,12 @@ CREATE TRIGGER alert_change_acknowledged AFTER UPDATE OF state ON alerts
 WHEN OLD.state = 'open' AND NEW.state = 'acknowledged'
 BEGIN
     INSERT INTO alert_changes (alert_id, kind, severity, at)
-    VALUES (NEW.alert_id, 'acknowledged', NEW.severity, NEW.acknowledged_at);
+    VALUES (NEW.alert_id, 'acknowledged', NEW.severity,
+        coalesce(NEW.acknowledged_at, NEW.last_at));
 END;
 CREATE TRIGGER alert_change_resolved AFTER UPDATE OF state ON alerts
 WHEN OLD.state <> 'resolved' AND NEW.state = 'resolved'
 BEGIN
     INSERT INTO alert_changes (alert_id, kind, severity, at)
-    VALUES (NEW.alert_id, 'resolved', NEW.severity, NEW.closed_at);
+    VALUES (NEW.alert_id, 'resolved', NEW.severity, coalesce(NEW.closed_at, NEW.last_at));
 END;
