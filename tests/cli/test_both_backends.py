@@ -22,6 +22,7 @@ from penstock.cli import cli
 from penstock.core.clock import SECOND
 from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
+from tests.cli.alert_commands import ALERT_READS, ALERT_REFUSED, ALERT_WRITES
 from tests.cli.shop import broken, hello, pair
 
 _IDS = re.compile(r"\b(run|cfg|key|bf|sil)_[0-9a-z]{8,13}\b")
@@ -243,12 +244,7 @@ READS = [
     "pauses",
     "alerts list",
     "alerts list --state all --customer acme",
-    "alerts list --severity HIGH --rule config_disabled --pipeline broken --since 2h",
-    "alerts silences",
-    "alerts silences --all --customer acme",
-    "alerts rules",
-    "alerts channels",
-    "alerts notices --state sent",
+    *ALERT_READS,
     "status",
     "customers list",
     "customers list --limit 1",
@@ -322,16 +318,7 @@ REFUSED = [
     ("resume config run_00000000", 2),
     ("pause config cfg_00000000", 3),
     ("alerts list --customer unknown", 3),
-    ("alerts show alert_00000000", 3),
-    ("alerts ack alert_00000000", 3),
-    ("alerts ack", 2),
-    ("alerts resolve alert_00000000", 3),
-    ("alerts silence --reason x --for 1h", 2),
-    ("alerts silence --rule x --reason x", 2),
-    ("alerts silence alert_00000000 --reason x --for 1h", 3),
-    ("alerts unsilence sil_00000000", 3),
-    ("alerts test unknown", 3),
-    ("alerts resend unknown", 3),
+    *ALERT_REFUSED,
     ("customers show unknown", 3),
     ("customers set unknown --weight 2", 3),
     ("customers set acme", 2),
@@ -346,10 +333,7 @@ REFUSED = [
 
 WRITES = [
     "backfill pair --partition a --parallelism 2 --reason again",
-    "alerts silence --rule config_disabled --for 1h --reason rest --dry-run",
-    "alerts silence --severity INFO --for 90m --reason rest",
-    "alerts ack --rule config_failing --note mine --yes --dry-run",
-    "alerts resolve --pipeline none --yes",
+    *ALERT_WRITES,
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
     "runs submit hello --at 2031-01-01T00:00:00Z",
     "runs submit hello --force --reason drill",
