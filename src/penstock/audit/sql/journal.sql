@@ -76,8 +76,18 @@ WHERE j.seq > :after_seq AND j.seq <= :to_seq AND j.cluster = :cluster
     AND :after_xid IS NOT NULL AND :to_xid IS NOT NULL
 ORDER BY j.seq LIMIT :n;
 
+-- name: journal_copied [postgres]
+-- The entries of a block that another PostgreSQL sealed, after copies (`penstock db copy`).
+-- scope: system (seals cover all customers)
+SELECT {{sealed_columns}}
+FROM journal j
+WHERE j.cluster = :cluster AND j.cluster < 0
+    AND (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
+    AND (j.xid, j.seq) <= (CAST(:to_xid AS text)::xid8, CAST(:to_seq AS bigint))
+ORDER BY j.xid, j.seq LIMIT :n;
+
 -- name: journal_copied [sqlite]
--- The entries of a block that PostgreSQL sealed, after a copy (`penstock db copy`).
+-- differs because SQLite stores transaction ids as numbers.
 -- scope: system (seals cover all customers)
 SELECT CAST(j.xid AS text), {{copied_columns}}
 FROM journal j

@@ -96,8 +96,7 @@ def seal_entries(tx: Tx, seal: Seal, before: Seal | None, n: int = 100_000) -> l
     after_xid, after_seq = (before.to_xid, before.to_seq) if before and continues else ("0", 0)
     params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": seal.cluster,
               "to_xid": seal.to_xid, "to_seq": seal.to_seq, "n": n}  # fmt: skip
-    is_copied = seal.cluster < 0 and tx.engine == "sqlite"
-    return tx.rows("journal_copied" if is_copied else "journal_sealed", params)
+    return tx.rows("journal_copied" if seal.cluster < 0 else "journal_sealed", params)
 
 
 def entries_after(tx: Tx, last: tuple[int, str, int], n: int) -> list[Row]:
