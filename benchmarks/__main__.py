@@ -65,6 +65,7 @@ BENCHES = {
         "load_map",
         "50,000 configs at two o'clock: starts per minute before and after jitter",
     ),
+    "trace": ("trace", "traces, entities and search over 10,000,000 executions (takes minutes)"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

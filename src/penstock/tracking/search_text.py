@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from penstock.core.errors import InvalidInput
@@ -88,6 +89,12 @@ def spelled(
     wanted, part = fragment
     found: dict[str, list[int]] = {}
     for kind, number in ids:
-        if wanted in (None, kind) and part in encode(kind, number).partition("_")[2]:
+        if wanted in (None, kind) and part in _spelling(kind, number):
             found.setdefault(kind, []).append(number)
     return found
+
+
+@lru_cache(maxsize=50_000)
+def _spelling(kind: str, number: int) -> str:
+    """Return an id without its kind; people type, so the same ids are compared again at once."""
+    return encode(kind, number).partition("_")[2]

@@ -51,7 +51,7 @@ from penstock.runs.store.runs import run_get
 from penstock.schedules.store.configs import config_get
 from penstock.tracking.rows import TracedIds
 from penstock.tracking.store.causes import dead_letters_of, messages_of, open_deliveries, traced_ids
-from penstock.tracking.store.executions import executions_outside_flows
+from penstock.tracking.store.executions import executions_outside
 
 __all__ = ["Diagnostics"]
 
@@ -192,7 +192,8 @@ class Diagnostics:
             facts = tuple(finder.flow(flow) for flow in chosen)
             runs: list[RunFact] = [run for flow in chosen for run in finder.executions(flow)]
             now = tx.now()
-            traced = trace(facts, runs, now, _outside(tx, finder, ids, number))
+            gone = set(ids.flows) - {flow.flow_id for flow in chosen}
+            traced = trace(facts, runs, now, _outside(tx, finder, ids, number, gone))
             return trace_record(ids.correlation_id, facts, traced, now)
 
         return self._store.read(body)
@@ -255,13 +256,17 @@ class Diagnostics:
 
 
 def _outside(
-    tx: Tx, finder: FactLoader, ids: TracedIds, customer_key: CustomerKey | None
+    tx: Tx,
+    finder: FactLoader,
+    ids: TracedIds,
+    customer_key: CustomerKey | None,
+    gone: set[int],
 ) -> OutsideFlows:
-    """Load what a cause led to outside flows."""
+    """Load what a cause led to outside flows, and the executions of flows that are gone."""
     live = [run_get(tx, run_id, customer_key) for run_id in ids.live_runs[-LIVE_MAX:]]
     return OutsideFlows(
         messages=messages_of(tx, ids),
-        executions=executions_outside_flows(tx, ids, customer_key, limit=EXECUTIONS_MAX),
+        executions=executions_outside(tx, ids, customer_key, gone=gone, limit=EXECUTIONS_MAX),
         open_deliveries=open_deliveries(tx, ids, customer_key),
         live_runs=[finder.run(run) for run in live if run is not None and run.finished_at is None],
         dead_letters=dead_letters_of(tx, ids, customer_key),

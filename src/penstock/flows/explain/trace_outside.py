@@ -35,7 +35,7 @@ class OutsideFlows:
 
     messages: Sequence[MessageOfTrace] = ()
     executions: Sequence[ExecutionRow] = ()
-    """Single runs and deliveries."""
+    """Single runs, deliveries, and executions of flows that are no longer stored."""
     open_deliveries: Sequence[OpenDelivery] = ()
     live_runs: Sequence[RunFact] = ()
     dead_letters: Sequence[TracedDeadLetter] = ()
@@ -102,6 +102,9 @@ def _run(row: ExecutionRow) -> Step:
     took = "" if row.started_at is None else f" in {format_span(row.ended_at - row.started_at)}"
     attempt = f", attempt {row.retry_count + 1}" if row.retry_count else ""
     error = f": {_error(row.error_type, row.error)}" if row.error_type else ""
+    if row.kind == "report":
+        text = f"{row.processor} reported {row.status} externally"
+        return _step(row.ended_at, "report", text, phase=row.phase, processor=row.processor)
     return _step(
         row.ended_at,
         "execution",

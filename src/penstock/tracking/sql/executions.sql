@@ -138,7 +138,8 @@ WHERE TRUE {{seen_at}};
 -- name: execution_list_ended
 -- Single runs and items of causes.
 SELECT {{execution_columns}} FROM (
-    {{ended}} WHERE h.correlation_id {{any correlations}} AND {{not_logged}}) AS x {{deployed}}
+    {{ended}} WHERE h.correlation_id {{pg:COLLATE "C"}} {{any correlations}}
+        AND h.correlation_id IS NOT NULL AND {{not_logged}}) AS x {{deployed}}
 WHERE TRUE {{seen_at}};
 
 -- name: execution_list_runs

@@ -18,7 +18,8 @@ SELECT 'run', r.run_id, r.correlation_id FROM (
         AND (CAST(:customer AS bigint) IS NULL OR q.customer = :customer) LIMIT :limit) AS r
 UNION ALL
 SELECT 'ended', h.run_id, h.correlation_id FROM (
-    SELECT k.run_id, k.correlation_id FROM history k WHERE k.correlation_id {{any correlations}}
+    SELECT k.run_id, k.correlation_id FROM history k
+    WHERE k.correlation_id {{pg:COLLATE "C"}} {{any correlations}}
         AND k.correlation_id IS NOT NULL AND k.flow_id IS NULL
         AND (CAST(:customer AS bigint) IS NULL OR k.customer = :customer) LIMIT :limit) AS h
 UNION ALL

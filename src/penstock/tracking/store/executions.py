@@ -33,13 +33,20 @@ def executions_of(
     return _merged(tx, _sources(ids), customer_key, after or Position(), limit)
 
 
-def executions_outside_flows(
-    tx: Tx, ids: TracedIds, customer_key: CustomerKey | None, limit: int
+def executions_outside(
+    tx: Tx, ids: TracedIds, customer_key: CustomerKey | None, *, gone: set[int], limit: int
 ) -> list[ExecutionRow]:
-    """Return the single runs and deliveries of one cause, newest first."""
-    outside = [one for one in _sources(ids) if one[0] not in _IN_FLOWS]
-    rows = _merged(tx, outside, customer_key, Position(), limit)
-    return [row for row in rows if row.flow_id is None]
+    """Return the single runs and deliveries of one cause, newest first.
+
+    gone: flows that are no longer stored, whose runs and reports are included.
+    """
+    wanted = [one for one in _sources(ids) if gone or one[0] not in _IN_FLOWS]
+    rows = _merged(tx, wanted, customer_key, Position(), limit)
+    return [
+        row
+        for row in rows
+        if row.flow_id is None or (row.flow_id in gone and row.kind in ("run", "report"))
+    ]
 
 
 def _sources(ids: TracedIds) -> list[_Source]:

@@ -10,7 +10,7 @@ from penstock.db.store import Tx, first
 from penstock.tracking.rows import FoundRow
 from penstock.tracking.search_text import SearchText, spelled
 
-NEWEST: Final = 2_000
+NEWEST: Final = 1_000
 """Number of the newest ids of each kind whose spelling is compared with a fragment."""
 PREFIX_SCAN: Final = 200
 """Number of runs whose correlation ids are read for a prefix."""
