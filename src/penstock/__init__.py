@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.mode import Mode, ModeOptions
     from penstock.pipelines.modes import game_day_modes
     from penstock.pipelines.partition import day, hour, month, text, week
+    from penstock.recovery.records import FlowReplay
     from penstock.runs.external.records import (
         ClaimRequest,
         RunCompletion,
@@ -102,6 +103,7 @@ __all__ = [
     "DeclarationError",
     "Dependency",
     "DuplicateRequest",
+    "FlowReplay",
     "FlowRequest",
     "Forbidden",
     "InvalidInput",
@@ -186,6 +188,7 @@ _HOMES = {
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
+    "FlowReplay": "penstock.recovery.records",
     "FlowRequest": "penstock.flows.records",
     "Forbidden": "penstock.core.errors",
     "InvalidInput": "penstock.core.errors",

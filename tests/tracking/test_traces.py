@@ -163,3 +163,41 @@ def test_customers_are_apart(stage: Stage) -> None:
         with pytest.raises(NotFound):
             other.diagnostics.trace(cause)
     assert stage.client.scoped("acme").diagnostics.trace("c9").steps
+
+
+def test_generations(stage: Stage) -> None:
+    """What an older generation lacks is not missing once a newer one has it."""
+    stage.open(correlation_id="c1")
+    stage.client.flows.complete(
+        CompletionReport(
+            pipeline="nba", processor="box", partition=DAY, customer="acme",
+            entities={"players": [7]},
+        )
+    )  # fmt: skip
+    stage.step()
+    stage.kill("total")
+    stage.step()
+    trail = stage.client.diagnostics.entity("players:7", customer="acme")
+    assert [flow.reached_last for flow in trail.flows] == [False]
+    assert "sum: total not completed" in never(stage.client.diagnostics.trace("c1"))
+    stage.open(correlation_id="c1", phases=["sum"], force=True)
+    stage.run_off()
+    trail = stage.client.diagnostics.entity("players:7", customer="acme")
+    assert [flow.generation for flow in trail.flows] == [2, 1]
+    assert [flow.reached_last for flow in trail.flows] == [True, False]
+    assert "total" not in never(stage.client.diagnostics.trace("c1")).partition("run_")[0]
+
+
+def test_executions_of_pruned_flows(stage: Stage) -> None:
+    """A trace shows what executed in flows that are no longer stored."""
+    flow = stage.open(correlation_id="c1").flow
+    stage.client.flows.complete(
+        CompletionReport(pipeline="nba", processor="box", partition=DAY, customer="acme")
+    )
+    stage.run_off()
+    stage.sql(f"DELETE FROM flows WHERE flow_id = {flow.flow_id}")
+    found = stage.client.diagnostics.trace("c1")
+    assert not found.flows
+    executed = {step.processor for step in found.steps if step.kind == "execution"}
+    assert {"total", "site"} <= executed
+    assert "report" in kinds(found)

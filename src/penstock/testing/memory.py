@@ -6,6 +6,7 @@ For tests and simulations only. A copy is byte-identical to a freshly migrated d
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from penstock.core.clock import Clock
 from penstock.db.sqlite.store import SqliteStore
@@ -16,6 +17,15 @@ def memory_store(clock: Clock | None = None) -> SqliteStore:
     store = SqliteStore(":memory:", clock)
     _migrated()._writer.backup(store._writer)
     return store
+
+
+def save_store(store: SqliteStore, path: Path) -> None:
+    """Write a copy of a store to a file, which it replaces."""
+    for old in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        old.unlink(missing_ok=True)
+    copy = SqliteStore(path)
+    store._writer.backup(copy._writer)
+    copy.close()
 
 
 @cache

@@ -14,6 +14,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.entities.report import ID_CHARS_MAX, KIND
 from penstock.entities.rows import EntityChange
+from penstock.flows.cascade import FlowState
 from penstock.flows.phases import PhaseState
 
 CHANGED: Final = "changed"
@@ -78,11 +79,11 @@ def phase_trails(fact: EntityFlowFact) -> list[PhaseTrail]:
             text = f"changed by {', '.join(own)}"
             found[phase.name] = PhaseTrail(phase.name, phase.state, CHANGED, own, text)
         elif before:
-            found[phase.name] = _trail(phase, [one.phase for one in before])
+            found[phase.name] = _trail(phase, [one.phase for one in before], fact.state)
     return list(found.values())
 
 
-def _trail(phase: EntityPhaseFact, before: Sequence[str]) -> PhaseTrail:
+def _trail(phase: EntityPhaseFact, before: Sequence[str], state: str | None) -> PhaseTrail:
     done = [name for name in phase.done if name not in phase.incremental or name in phase.received]
     late = {name: flow for name, flow in phase.caught_up.items() if name not in done}
     if done or late:
@@ -94,10 +95,13 @@ def _trail(phase: EntityPhaseFact, before: Sequence[str]) -> PhaseTrail:
     if phase.state in (PhaseState.COMPLETE, PhaseState.DEGRADED):
         text = f"complete, but {' and '.join(before)} did not report it to {phase.name}"
         return PhaseTrail(phase.name, phase.state, "not_received", (), text)
+    skipped = "is skipped in this mode"
+    if state in (FlowState.CANCELLED, FlowState.FAILED):
+        skipped = f"did not run: the flow ended {state}"
     words = {
         PhaseState.IN_PROGRESS: ("in_progress", "has started and not ended"),
         PhaseState.FAILED: ("failed", "failed"),
-        PhaseState.SKIPPED: ("skipped", "is skipped in this mode"),
+        PhaseState.SKIPPED: ("skipped", skipped),
     }
     outcome, text = words.get(PhaseState(phase.state), ("waiting", "has not started"))
     return PhaseTrail(phase.name, phase.state, outcome, (), text)

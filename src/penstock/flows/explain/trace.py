@@ -56,10 +56,12 @@ def trace(
     outside = outside or OutsideFlows()
     steps: list[Step] = []
     absences: list[MissingStep] = []
+    newest = {_key(flow): flow for flow in sorted(flows, key=lambda flow: flow.generation)}
     for flow in flows:
         wall = LocalClock(now, flow.timezone)
         steps += _flow(flow)
-        absences += _absent(flow, wall)
+        if newest[_key(flow)] is flow:  # what an older generation lacks is the newest one's work
+            absences += _absent(flow, wall)
     ended = [run for run in executions if run.ended_at is not None]
     steps += [_execution(run) for run in _without_most_items(ended, flows)]
     steps += outside_steps(outside)
@@ -69,6 +71,11 @@ def trace(
     return Trace(
         steps=tuple(steps), absences=tuple(absences), reached_last=reached, summary=summary
     )
+
+
+def _key(flow: FlowFact) -> tuple[str, str, str, str, str | None]:
+    """Return what all generations of a flow share."""
+    return flow.customer, flow.pipeline, flow.partition, flow.mode, flow.config
 
 
 def _verdict(flows: Sequence[FlowFact], absences: Sequence[MissingStep]) -> tuple[bool | None, str]:

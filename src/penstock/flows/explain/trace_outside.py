@@ -14,7 +14,7 @@ from penstock.core.formatting import parsed
 from penstock.core.ids import encode
 from penstock.flows.explain.facts import RunFact
 from penstock.flows.explain.processor_messages import ERROR_CHARS, describe_run
-from penstock.flows.explain.times import LocalClock, format_span, format_times
+from penstock.flows.explain.times import LocalClock, format_span
 from penstock.flows.explain.trace_steps import MissingStep, Step
 from penstock.tracking.rows import ExecutionRow, MessageOfTrace, OpenDelivery, TracedDeadLetter
 
@@ -119,7 +119,7 @@ def _dead_letter(dead_letter: TracedDeadLetter) -> Iterator[Step]:
     dead = encode("dl", dead_letter.dead_letter_id)
     error = _error(dead_letter.error_type, dead_letter.error_details)
     run_id = encode("run", dead_letter.subject) if dead_letter.kind == "run" else None
-    tried = format_times(dead_letter.attempts)
+    tried = f"{dead_letter.attempts} attempt{'' if dead_letter.attempts == 1 else 's'}"
     text = f"{_dead_letter_name(dead_letter)} became {dead} after {tried}: {error}"
     yield _step(
         dead_letter.died_at, "dead_letter", text, dead_letter.phase, dead_letter.processor, run_id

@@ -10,28 +10,66 @@ from penstock.entities.rows import EntityChange, InputRow
 from penstock.entities.store import input_rows_of_flow, watermarks_of_flow
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.explain.entity import EntityFlowFact, EntityPhaseFact
-from penstock.flows.rows import FlowRow
+from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.completions import completions_of
-from penstock.flows.store.flows import flow_get, phases_of
+from penstock.flows.store.flows import flow_get, flow_list, generation_newest, phases_of
 from penstock.flows.store.plans import planned
 
 
 def entity_flow_facts(
     tx: Tx, changes: Sequence[EntityChange], kind: str, n: int
 ) -> list[EntityFlowFact]:
-    """Return the newest flows that reported the changes, at most `n`."""
+    """Return the newest flows that reported the changes, at most `n`.
+
+    A later generation that inherited the report comes before the flow that has it.
+    """
     groups: dict[tuple[int | None, int | None], list[EntityChange]] = {}
     for one in changes:
         key = (one.flow_id, None if one.flow_id is not None else one.run_id)
         groups.setdefault(key, []).append(one)
-    return [_fact(tx, group, kind) for group in list(groups.values())[:n]]
+    found: list[EntityFlowFact] = []
+    seen: set[int] = set()
+    for group in groups.values():
+        flow_id = group[0].flow_id
+        flow = None if flow_id is None else flow_get(tx, flow_id)
+        for later in [] if flow is None else _later_generations(tx, flow):
+            inherited = _inherited(tx, later, group) if later.flow_id not in seen else []
+            seen.add(later.flow_id)
+            if inherited:
+                found.append(_fact(tx, later, inherited, kind))
+        if flow_id not in seen:
+            found.append(_fact(tx, flow, group, kind))
+        if len(found) >= n:
+            break
+    return found[:n]
 
 
-def _fact(tx: Tx, changes: Sequence[EntityChange], kind: str) -> EntityFlowFact:
+def _later_generations(tx: Tx, flow: FlowRow) -> list[FlowRow]:
+    """Return the newest generation after a flow, if there is one."""
+    if generation_newest(tx, flow.key) <= flow.generation:
+        return []
+    wanted = FlowFilter(
+        customer=flow.customer_key,
+        pipeline=flow.pipeline_key,
+        partition=flow.partition,
+        mode=flow.mode,
+        limit=1,
+    )
+    return [one for one in flow_list(tx, wanted) if one.generation > flow.generation]
+
+
+def _inherited(tx: Tx, flow: FlowRow, changes: Sequence[EntityChange]) -> list[EntityChange]:
+    """Return the reports of processors whose completions a later generation has."""
+    done = {(one.phase, one.processor) for one in completions_of(tx, [flow.flow_id])[flow.flow_id]}
+    return [one for one in changes if (one.phase, one.processor) in done]
+
+
+def _fact(
+    tx: Tx, flow: FlowRow | None, changes: Sequence[EntityChange], kind: str
+) -> EntityFlowFact:
     first = changes[0]
-    flow = None if first.flow_id is None else flow_get(tx, first.flow_id)
     return EntityFlowFact(
-        flow_id=first.flow_id,
+        flow_id=first.flow_id if flow is None else flow.flow_id,
         pipeline=first.pipeline,
         partition=first.partition,
         mode=first.mode,
