@@ -40,7 +40,7 @@ class Hook(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Call every connected function."""
         if _pending:
-            _connect()
+            connect_pending()
         _check_connected(self._name, bool(self._functions))
         for function in self._functions:
             function(*args, **kwargs)
@@ -60,14 +60,17 @@ class Provider(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the connected function and return its result."""
         if _pending:
-            _connect()
+            connect_pending()
         _check_connected(self._name, self._function is not None)
         assert self._function is not None
         return self._function(*args, **kwargs)
 
 
-def _connect() -> None:
-    """Make all connections; another thread waits, so that no call sees only some of them."""
+def connect_pending() -> None:
+    """Make all connections; another thread waits, so that no call sees only some of them.
+
+    A process that will call hooks does so when it starts: it takes a tenth of a second.
+    """
     with _lock:
         while _pending:
             _pending[0]()

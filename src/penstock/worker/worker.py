@@ -22,6 +22,7 @@ from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, Servi
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
 from penstock.core.naming import runs_channel
+from penstock.db.hooks import connect_pending
 from penstock.db.store import StoreView
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
@@ -128,6 +129,7 @@ class Worker:
         if self._services or self._draining.is_set():
             return
         self.steps.check()
+        connect_pending()
         loops = {
             "beat": self._heartbeat_loop,
             "claimer": self._claim_loop,
