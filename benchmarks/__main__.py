@@ -66,6 +66,10 @@ BENCHES = {
         "50,000 configs at two o'clock: starts per minute before and after jitter",
     ),
     "trace": ("trace", "traces, entities and search over 10,000,000 executions (takes minutes)"),
+    "alerts": (
+        "alerts",
+        "a pass of the alert rules beside 50,000 configs and 10,000,000 executions",
+    ),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

@@ -32,7 +32,7 @@ def history(site: Site, *, quick: bool) -> Iterator[Result]:
     place = site.create("history")
     now = wall_now()
     began = time.perf_counter()
-    _load(place, n, now)
+    load_history(place, n, now)
     print_progress(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
     store = place.store()
     began = time.perf_counter()
@@ -86,7 +86,8 @@ def _ms(call: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1_000
 
 
-def _load(place: BenchDatabase, n: int, now: int) -> None:
+def load_history(place: BenchDatabase, n: int, now: int) -> None:
+    """Insert ended runs of 90 days, their sums, and live runs."""
     pipeline, processor, pool = declare(place)
     raw = unchecked(place)
     customers(place, raw, CUSTOMERS + 1)

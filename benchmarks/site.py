@@ -21,6 +21,7 @@ import psycopg
 
 from benchmarks.raw import PostgresRaw, Raw, SqliteRaw
 from benchmarks.result import print_progress
+from penstock.core.clock import Clock
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
@@ -54,13 +55,13 @@ class BenchDatabase:
     url: str
     where: str
 
-    def store(self) -> Store:
-        """Open a new store; the caller closes it."""
+    def store(self, clock: Clock | None = None) -> Store:
+        """Open a new store, optionally under another clock; the caller closes it."""
         if self.engine == "postgres":
             is_pipelined = os.environ.get(PIPELINE_VARIABLE, "on") == "on"
-            return PostgresStore(self.where, is_pipelined=is_pipelined)
+            return PostgresStore(self.where, clock, is_pipelined=is_pipelined)
         preallocates_wal = os.environ.get(PREALLOCATION_VARIABLE, "off") == "on"
-        return SqliteStore(Path(self.where), preallocates_wal=preallocates_wal)
+        return SqliteStore(Path(self.where), clock, preallocates_wal=preallocates_wal)
 
     def raw(self) -> Raw:
         """Open a new direct connection; the caller closes it."""
