@@ -258,20 +258,20 @@ def test_apprise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apprise gets title and text; without the extra, the error says how to install it."""
     with pytest.raises(NoticeRefused, match="pip install"):
         deliveries(a="json://x")(spec("apprise", url_secret="a"), notice())
-    said: list[dict[str, str]] = []
+    notified: list[dict[str, str]] = []
 
     class Apprise:
         def add(self, address: str) -> bool:
             return address.startswith("json:")
 
         def notify(self, **given: str) -> bool:
-            said.append(given)
-            return len(said) == 1
+            notified.append(given)
+            return len(notified) == 1
 
     load: Callable[[str], Any] = lambda _: SimpleNamespace(Apprise=Apprise)  # noqa: E731
     monkeypatch.setattr("penstock.alerts.channels.delivery.importlib.import_module", load)
     deliveries(a="json://x")(spec("apprise", url_secret="a"), notice())
-    assert said[0]["title"].startswith("drill fires")
+    assert notified[0]["title"].startswith("drill fires")
     for secrets in ({"a": "json://x"}, {"a": "nonsense"}):
         with pytest.raises(NoticeRefused, match="apprise"):
             deliveries(**secrets)(spec("apprise", url_secret="a"), notice())

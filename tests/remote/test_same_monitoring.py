@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from penstock.alerts.records import AlertSelection, NewSilence
 from penstock.core.clock import DAY, to_datetime
 from penstock.core.errors import ApiError, InvalidInput, NotFound
 from penstock.remote.client import RemoteClient
@@ -44,6 +47,29 @@ def test_alerts(served: ServedApi, remote: RemoteClient) -> None:
     first = remote.alerts.list(limit=1)
     assert first.next_cursor is not None
     same(served, remote, "alerts", "list", limit=1, cursor=first.next_cursor)
+
+
+def test_alerts_and_channels(served: ServedApi, remote: RemoteClient) -> None:
+    """Single alerts, silences, rules, channels and notices are equal; so are changes."""
+    things = scene(served.harness, "globex").alerts
+    same(served, remote, "alerts", "get", things.alerts[0])
+    same(served, remote, "alerts", "silences", with_ended=True)
+    same(served, remote, "alerts", "rules")
+    same(served, remote, "alerts", "channels")
+    same(served, remote, "alerts", "notices", channel="chat")
+    same(served, remote, "alerts", "notice", things.notice)
+    made = remote.alerts.silence(
+        NewSilence(alert_id=things.alerts[0], duration=timedelta(hours=1), reason="known")
+    )
+    assert (made.alerts, made.is_active) == (1, True)
+    assert remote.alerts.end_silence(made.silence_id).ended_by is not None
+    done = remote.alerts.acknowledge_many(AlertSelection(rule="drill"), note="all of them")
+    assert done.changed == 4
+    assert {one.note for one in done.alerts} == {"all of them"}
+    assert remote.alerts.resolve(things.alerts[0]).state == "resolved"
+    assert remote.alerts.resolve_many(AlertSelection(alert_ids=[things.alerts[1]])).changed == 1
+    assert remote.alerts.test_channel("chat").state == "waiting"
+    assert remote.alerts.resend("chat") == 0
 
 
 def test_processes_and_pipelines(served: ServedApi, remote: RemoteClient) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from penstock.core.records.record import JsonObject, Meta, Minutes, Record, Time, field
+from penstock.core.records.record import JsonObject, Meta, Minutes, Record, Time, field, set_units
 
 __all__ = [
     "AlertChannel",
@@ -142,6 +142,10 @@ class NewSilence(Record):
     """End of the silence; give either this or `duration`."""
     duration: Minutes | None = field(name="duration_minutes", default=None)
     """How long the silence lasts, in minutes."""
+
+    def __post_init__(self) -> None:
+        """Give the duration its unit."""
+        set_units(self)
 
 
 class Silence(Record):
