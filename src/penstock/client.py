@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.dead_letters.client.dead_letters import DeadLetters
+    from penstock.detection.client import Detections
     from penstock.flows.breakers.client import Breakers
     from penstock.flows.client.flows import Flows
     from penstock.flows.client.trigger_preview import Previews
@@ -231,6 +232,13 @@ class UseCaseGroups:
         from penstock.flows.gates.client.overrides import Interventions  # loaded on first use
 
         return self._group(Interventions, self._store, self._names, self.actor)
+
+    @cached_property
+    def detections(self) -> Detections:
+        """What is late, stuck, missing or at risk; forecasts of flows; freshness of tables."""
+        from penstock.detection.client import Detections  # loaded on first use
+
+        return self._group(Detections, self._store, self._names)
 
     @cached_property
     def breakers(self) -> Breakers:

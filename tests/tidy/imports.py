@@ -34,6 +34,7 @@ SUBJECTS = (
     "dead_letters",
     "recovery",
     "worker",
+    "detection",
     "monitoring",
     "alerts",
     "wiring",

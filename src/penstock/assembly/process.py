@@ -45,6 +45,7 @@ from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.naming import HTTP_POOL, is_http_pool
 from penstock.db.store import Store, StoreView, Transactions, Tx
+from penstock.detection.monitor import Monitor
 from penstock.egress.addresses import is_loopback
 from penstock.egress.key_file import create_private
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
@@ -325,6 +326,7 @@ def build_services(
         Backfiller(store),
         build_evaluator(store, settings, clock=clock),
         build_sender(store, settings, jitter=jitter, clock=clock),
+        Monitor(store, probes.probe),
     ]
 
 
@@ -351,6 +353,7 @@ def build_scheduler_loops(
         _loop_schedule(SECOND, "backfill"),
         _loop_schedule(5 * SECOND),
         _loop_schedule(SECOND),
+        _loop_schedule(10 * SECOND),
     )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [

@@ -10,6 +10,7 @@ from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
 from penstock.client import Client
 from penstock.dead_letters import api as dead_letters
+from penstock.detection import api as detection
 from penstock.flows import api as flows
 from penstock.flows.breakers import api as breakers
 from penstock.flows.gates import api as gates
@@ -44,6 +45,7 @@ _MODULES: Final = (
     gates,
     breakers,
     recovery,
+    detection,
     pauses,
     monitoring,
     alerts,

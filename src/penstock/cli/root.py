@@ -91,6 +91,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "flows.gates.cli.interventions",
         "List, show and resolve what needs a human decision.",
     ),
+    "detect": (
+        "detection.cli",
+        "List what is late, stuck, missing or at risk now, with the command that mends it.",
+    ),
+    "risk": (
+        "detection.cli",
+        "Show when a flow will probably end, and how likely it misses its service level.",
+    ),
+    "freshness": ("detection.cli", "Show the age of tables that have a freshness policy."),
     "breakers": (
         "flows.breakers.cli",
         "List, explain and reset the breakers that stop a phase after five failures.",

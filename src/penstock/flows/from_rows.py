@@ -11,6 +11,7 @@ from penstock.core.records.record import time, time_or_none
 from penstock.entities.changed import ChangedEntities
 from penstock.entities.rows import ReportedEntities
 from penstock.flows.cascade import CompletionStatus, FlowState
+from penstock.flows.forecast.forecast import Forecast
 from penstock.flows.gates.rows import Trigger
 from penstock.flows.gates.verdict import Verdict
 from penstock.flows.phases import PhaseState
@@ -25,9 +26,21 @@ from penstock.flows.records import (
 from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow, legacy_reported
 
 
-def flow_record(row: FlowRow, phase_state: str | None = None) -> Flow:
-    """Return the record of a flow; `phase_state` is that of a waiting or blocked phase."""
+def flow_record(
+    row: FlowRow,
+    phase_state: str | None = None,
+    expected: tuple[Forecast | None, int | None] = (None, None),
+) -> Flow:
+    """Return the record of a flow; `phase_state` is that of a waiting or blocked phase.
+
+    expected: its forecast, and when it should end.
+    """
+    seen, target_at = expected
     return Flow(
+        slo_at=time_or_none(target_at),
+        eta_p50_at=None if seen is None else time(seen.p50_at),
+        eta_p90_at=None if seen is None else time(seen.p90_at),
+        slo_miss_probability=None if seen is None else seen.miss,
         flow_id=encode("flow", row.flow_id),
         customer=row.customer_id,
         pipeline=row.pipeline,

@@ -80,6 +80,15 @@ class Flow(FlowRef):
     """Flow of the previous generation whose phases were reused; null for none."""
     start_phase: str | None
     """Phase that the flow started with; null if it started at the entry phases."""
+    slo_at: Time | None = None
+    """Time by which the open flow should end, by its service level or else its deadline."""
+    eta_p50_at: Time | None = None
+    """Time by which the open flow will end with a probability of one half; null without enough
+    earlier flows, and in lists unless `risk` is given."""
+    eta_p90_at: Time | None = None
+    """Time by which the open flow will end with a probability of nine tenths; null as above."""
+    slo_miss_probability: float | None = None
+    """Probability that the open flow ends after `slo_at`, from 0 to 1; null as above."""
 
 
 class FlowPhase(Record):

@@ -35,6 +35,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Configs": "penstock.schedules.api.configs",
     "Customers": "penstock.access.api.customers",
     "DeadLetters": "penstock.dead_letters.api",
+    "Detections": "penstock.detection.api",
     "Diagnostics": "penstock.flows.api",
     "Flows": "penstock.flows.api",
     "Gates": "penstock.flows.gates.api",

@@ -274,6 +274,11 @@ class RunDetail(Record):
     """Journal of the run's state changes and actions."""
     progress: RunProgress | None
     """Progress of the run; null unless it is active."""
+    eta_p50_at: Time | None = None
+    """Time by which it will end with a probability of one half, from recorded durations; before it
+    has started, as if it started now. Null for an ended run, and without five durations."""
+    eta_p90_at: Time | None = None
+    """Time by which it will end with a probability of nine tenths; null as above."""
     actions: list[RunAction] = field(default_factory=list)
     """Messages, runs and flows that were made with its completion."""
     artifacts: list[Artifact] = field(default_factory=list)

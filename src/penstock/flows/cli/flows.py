@@ -14,7 +14,7 @@ from penstock.core.errors import IllegalTransition
 from penstock.entities.changed import counts_text, received_text
 from penstock.flows.explain.cli.explain import print_explanation
 from penstock.flows.explain.records import FlowExplanation
-from penstock.flows.records import FlowDetail
+from penstock.flows.records import Flow, FlowDetail
 
 LIMIT = click.IntRange(1, 10_000)
 STATES = ("OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
@@ -38,7 +38,9 @@ def list_(app: App, /, **given: Any) -> None:
     """List flows, newest first; an open flow is WAITING or BLOCKED if one of its phases is."""
     limit = given.pop("limit")
     with app.connect() as client:
-        page = collect(lambda n, cursor: client.flows.list(**given, limit=n, cursor=cursor), limit)
+        page = collect(
+            lambda n, cursor: client.flows.list(**given, risk=True, limit=n, cursor=cursor), limit
+        )
         now = client.now()
     first = "No flows match." if any(given.values()) else "No flows yet."
     app.emit_page(
@@ -52,6 +54,7 @@ def list_(app: App, /, **given: Any) -> None:
             "MODE": lambda flow: flow.mode,
             "GEN": lambda flow: flow.generation,
             "OPENED": lambda flow: output.format_time_short(flow.created_at, now),
+            "ETA": lambda flow: output.format_time_short(flow.eta_p50_at, now),
             "WITHOUT": lambda flow: output.first_line(", ".join(flow.missing)),
         },
         empty=f"{first}\nStart one: penstock trigger PIPELINE PARTITION",
@@ -85,6 +88,9 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
             ("opened by", f"{flow.opened_by} ({flow.trigger_source})"),
             ("ended", output.format_time(flow.ended_at, now)),
             ("deadline", output.format_time(flow.deadline_at, now)),
+            ("probably ends", output.format_time(flow.eta_p50_at, now)),
+            ("at the latest", output.format_time(flow.eta_p90_at, now)),
+            ("risk", _risk_text(flow)),
             ("without", ", ".join(flow.missing)),
             ("correlation", flow.correlation_id),
         ]
@@ -116,6 +122,14 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
         what = received_text(given.reason, given.entities_total)
         click.echo(f"  {given.phase}/{given.processor} receives {output.escape_control(what)}")
     click.echo(f"Explain it: penstock explain {flow.flow_id}")
+
+
+def _risk_text(flow: Flow) -> str | None:
+    """Return the probability of a miss in words; None without a forecast."""
+    if flow.slo_miss_probability is None:
+        return None
+    by = output.format_time(flow.slo_at)
+    return f"{flow.slo_miss_probability:.0%} to end after {by}"
 
 
 @flows.command("cancel")

@@ -8,7 +8,7 @@ next generation. A report for an unknown processor is kept as a dead letter, nev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
@@ -39,6 +39,8 @@ from penstock.flows.client.reports import (
     run_cancel_pending_of,
 )
 from penstock.flows.client.requests import ProcessorReport, check_report, reporting_processor
+from penstock.flows.forecast.forecast import Forecast
+from penstock.flows.forecast.store import forecasts_of
 from penstock.flows.from_rows import (
     completion_record,
     flow_record,
@@ -93,6 +95,10 @@ StateFilter = Annotated[
         "phase."
     ),
 ]
+RiskFlag = Annotated[
+    bool, Meta(description="Include forecasts of open flows: ETA and probability of a miss.")
+]
+ListedFlow: TypeAlias = tuple[FlowRow, str | None, tuple[Forecast | None, int | None]]
 CancelReason = Annotated[
     str, Meta(description="Reason for the action, stored with its record.", max_length=500)
 ]
@@ -196,7 +202,11 @@ class Flows:
             flow = self._flow(tx, number)
             wanted = DecisionFilter(pipeline=flow.pipeline_key, flow_id=number, limit=200)
             return FlowDetail(
-                flow=flow_record(flow, phase_states(tx, [number]).get(number)),
+                flow=flow_record(
+                    flow,
+                    phase_states(tx, [number]).get(number),
+                    forecasts_of(tx, [flow]).get(number, (None, None)),
+                ),
                 phases=[phase_record(row) for row in phases_of(tx, [number])[number]],
                 completions=_completions(tx, number),
                 triggers=[trigger_record(row) for row in triggers_of(tx, [number])],
@@ -215,6 +225,7 @@ class Flows:
         partition: PartitionFilter = None,
         mode: ModeFilter = None,
         state: StateFilter = None,
+        risk: RiskFlag = False,
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[Flow]:
@@ -223,7 +234,7 @@ class Flows:
         if state is not None and state not in states:
             raise InvalidInput("state", f"one of {', '.join(states)}", state)
 
-        def body(tx: Tx, before: int) -> Sequence[tuple[FlowRow, str | None]]:
+        def body(tx: Tx, before: int) -> Sequence[ListedFlow]:
             info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
             wanted = FlowFilter(
                 customer=self._names.customer_key(tx, customer),
@@ -237,7 +248,10 @@ class Flows:
             )
             rows = flow_list(tx, wanted)
             held_up = phase_states(tx, [row.flow_id for row in rows])
-            return [(row, held_up.get(row.flow_id)) for row in rows]
+            seen = forecasts_of(tx, rows) if risk else {}
+            return [
+                (row, held_up.get(row.flow_id), seen.get(row.flow_id, (None, None))) for row in rows
+            ]
 
         return paged(
             self._names,
@@ -251,7 +265,7 @@ class Flows:
             record=lambda found: flow_record(*found),
             filters={
                 "customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode,
-                "state": state,
+                "state": state, "risk": risk,
             },
         )  # fmt: skip
 

@@ -81,6 +81,10 @@ class PipelineOptions(TypedDict, total=False):
     """Time that a flow should take from start to end, by mode."""
     fallback: str | Mapping[str, str]
     """Time of day, or one per mode, at which the scheduler starts phases not yet started."""
+    freshness: Mapping[str, Duration | tuple[Duration, str]]
+    """Maximum age of tables, whether or not a flow runs; as a pair with the column that holds the
+    time of a row, if that is not `updated_at`.
+    """
 
 
 class PhaseOptions(TypedDict, total=False):
@@ -313,6 +317,20 @@ def _fallback(value: Any, word: str, where: str) -> dict[str, int]:
     return found
 
 
+def _freshness(value: Any, word: str, where: str) -> dict[str, tuple[Micros, str]]:
+    if not isinstance(value, Mapping):
+        raise DeclarationError(
+            f"{where}: {word} takes maximum ages by table, got {short_repr(value)}."
+        )
+    _matching(TABLE, "a table name")(list(value), word, where)
+    found = {}
+    for table, given in value.items():
+        age, column = given if isinstance(given, tuple) else (given, "updated_at")
+        about = f"{word}[{table!r}]"
+        found[table] = (_duration(age, about, where), _column(column, about, where))
+    return found
+
+
 def _needs(value: Any, word: str, where: str) -> tuple[Dependency, ...]:
     found = _list(value, word, where)
     for item in found:
@@ -357,6 +375,7 @@ _PIPELINE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "cascade": ("cascade", _one_of("active", "observe")),
         "customer_column": ("customer_column", _column),
         "fallback": ("fallback", _fallback),
+        "freshness": ("freshness", _freshness),
         "leniency": ("leniency", _leniency),
         "modes": ("modes", _modes),
         "partition": ("partition", _partition),

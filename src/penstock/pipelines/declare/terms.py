@@ -36,6 +36,8 @@ class PipelineSettings:
     slos: Mapping[str, Micros] | None = None
     fallback: Mapping[str, int] | None = None
     """Minute of the day by mode."""
+    freshness: Mapping[str, tuple[int, str]] | None = None
+    """Maximum age and age column by table."""
 
     @property
     def rule(self) -> PartitionRule | None:

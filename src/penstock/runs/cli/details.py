@@ -45,6 +45,9 @@ def print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], n
     if detail.changed is not None:
         what = received_text(detail.changed.reason, detail.changed.entities_total)
         click.echo(f"  receives  {output.escape_control(what)}")
+    if detail.eta_p50_at is not None:
+        p50, p90 = (output.format_time(at) for at in (detail.eta_p50_at, detail.eta_p90_at))
+        click.echo(f"  eta       {p50}, in nine of ten cases by {p90}")
     if detail.progress is not None:
         share = detail.progress.percent
         percent = "" if share is None else f"{share:.0f} % "

@@ -32,7 +32,7 @@ from penstock.core.records.parameters import (
     PipelineFilter,
     RunId,
 )
-from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire
+from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire, time_or_none
 from penstock.core.records.remotely import remotely
 from penstock.core.redact import redact
 from penstock.db.store import Single, Transactions, Tx
@@ -73,6 +73,7 @@ from penstock.runs.records import (
 from penstock.runs.rows import RunRow
 from penstock.runs.states import RunState
 from penstock.runs.store.actions import action_cause, action_list, artifact_list, state_get
+from penstock.runs.store.durations import eta_of
 from penstock.runs.store.leases import progress_get
 from penstock.runs.store.logs import run_log_list
 from penstock.runs.store.runs import (
@@ -178,8 +179,11 @@ class Runs:
             progress = progress_get(tx, row.run_id)
             attempts = [one for one in run_chain(tx, row, owner) if one.run_id != row.run_id]
             state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
+            p50_at, p90_at = eta_of(tx, row)
             return RunDetail(
                 run=run_record(row),
+                eta_p50_at=time_or_none(p50_at),
+                eta_p90_at=time_or_none(p90_at),
                 attempts=[run_record(one) for one in attempts],
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),

@@ -577,3 +577,10 @@ SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
 -- differs because SQLite has one writer: nothing to lock.
 -- scope: system (a lock, no rows)
 SELECT 1 WHERE :run_id IS NULL;
+
+-- name: run_durations
+-- Durations of the newest executions of a live run's processor, for the same customer.
+-- scope: system (the caller has checked the run)
+SELECT e.durations FROM runs r JOIN execution_hours e ON e.processor = r.processor
+    AND e.customer = r.customer
+WHERE r.run_id = :run_id ORDER BY e.hour_at DESC LIMIT :n;

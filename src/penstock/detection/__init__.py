@@ -1,0 +1,1 @@
+"""Detection: what is late, stuck, missing or at risk; the monitor service."""

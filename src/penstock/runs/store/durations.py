@@ -1,0 +1,27 @@
+"""How long executions of a run's processor took before."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.core.clock import Micros
+from penstock.db.store import Tx
+from penstock.runs.durations import remaining
+from penstock.runs.rows import RunRow
+
+
+def durations_before(tx: Tx, run_id: int) -> list[int]:
+    """Return durations of newest completed executions of a live run's processor and customer."""
+    rows = tx.rows("run_durations", {"run_id": run_id, "n": 100})
+    return [duration for (text,) in rows for duration in json.loads(text) if duration > 0]
+
+
+def eta_of(tx: Tx, row: RunRow) -> tuple[Micros | None, Micros | None]:
+    """Return by when a live run will probably end: P50 and P90; None if it ended or is new."""
+    if row.finished_at is not None:
+        return None, None
+    now, known = tx.now(), durations_before(tx, row.run_id)
+    begins = max(now, row.scheduled_time) if row.started_at is None else row.started_at
+    left = [remaining(known, max(0, now - begins), share) for share in (0.5, 0.9)]
+    p50, p90 = (None if one is None else max(now, begins) + one for one in left)
+    return p50, p90
