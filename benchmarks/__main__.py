@@ -35,6 +35,7 @@ BENCHES = {
     "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 no-op processors"),
     "cascade_waiting": ("cascade", "10,000 flows that wait at gates: CPU between re-checks"),
     "backfill": ("backfill", "1,000 partitions of 3 no-op phases, 8 and 64 at a time"),
+    "monitor": ("monitor", "a pass of all detections over 10,000 live flows"),
     "fan_out": (
         "fan_out",
         "10,000 items in one phase, one in a hundred fails, then the next phase",

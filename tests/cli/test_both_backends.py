@@ -168,6 +168,9 @@ def populate(ways: Pair) -> dict[str, str]:
 
 READS = [
     "breakers list",
+    "detect",
+    "detect --rule phase_stuck --customer acme --pipeline pair",
+    "freshness list",
     "breakers list --all --pipeline pair --phase left --customer acme",
     "cancel --customer acme --pipeline pair --dry-run",
     "replay pair a --dry-run",
@@ -254,6 +257,8 @@ READS = [
 ]
 
 REFUSED = [
+    ("risk flow_00000000", 3),
+    ("detect --customer unknown", 3),
     ("breakers show pair 2025-01-01 left --customer acme", 3),
     ("breakers reset pair 2025-01-01 left --dry-run --customer acme", 3),
     ("replay pair", 2),

@@ -222,6 +222,18 @@ class TestGates:
             with pytest.raises(InvalidInput, match=r"^changes: expected at least one setting"):
                 client.gates.what_if(WhatIfRequest(pipeline="daily", changes=ModeChanges()))
 
+    def test_detections(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Detections, the risk of a flow and freshness are equal."""
+        things = flow_things(served.harness, "acme")
+        served.harness.clock.advance(seconds=3 * 3600)
+        assert {one.rule for one in remote.detections.list().items} >= {"phase_stuck"}
+        same(served, remote, "detections", "list", customer="acme", rule="phase_stuck")
+        first = remote.detections.list(limit=1)
+        same(served, remote, "detections", "list", limit=1, cursor=first.next_cursor)
+        same(served, remote, "detections", "risk", things.flow)
+        same(served, remote, "detections", "freshness")
+        same(served, remote, "flows", "list", risk=True)
+
     def test_breakers(self, served: ServedApi, remote: RemoteClient) -> None:
         """Breakers are listed, explained and reset once."""
         flow_things(served.harness, "acme")

@@ -125,6 +125,7 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
     ),
     "GET /api/v1/flows/{flow_id}": lambda f: (f"/flows/{f.flow}", None),
     "GET /api/v1/flows/{flow_id}/explain": lambda f: (f"/flows/{f.blocked}/explain", None),
+    "GET /api/v1/flows/{flow_id}/risk": lambda f: (f"/flows/{f.flow}/risk", None),
     "GET /api/v1/flows/{flow_id}/why": lambda f: (f"/flows/{f.blocked}/why", None),
     "GET /api/v1/flows/{flow_id}/items": lambda f: (f"/flows/{f.flow}/items", None),
     "GET /api/v1/flows/{flow_id}/items/summary": lambda f: (

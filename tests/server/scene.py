@@ -262,6 +262,8 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/pipelines": lambda _: ("/pipelines", None),
     "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
     "GET /api/v1/seals": lambda _: ("/seals", None),
+    "GET /api/v1/detections": lambda _: ("/detections", None),
+    "GET /api/v1/freshness": lambda _: ("/freshness", None),
     "GET /api/v1/verification": lambda _: ("/verification", None),
     "GET /api/v1/schedules/load": lambda _: ("/schedules/load?hours=2", None),
     "POST /api/v1/schedules/jitter": lambda _: ("/schedules/jitter", {"above": 1000}),

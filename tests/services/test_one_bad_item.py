@@ -29,6 +29,7 @@ from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.records import Subscription, Topic
 from penstock.bus.store.deliveries import delivery_lapse
 from penstock.core.records.validation import convert_input
+from penstock.detection.monitor import Monitor
 from penstock.egress.http_client import HttpClient
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
@@ -338,6 +339,19 @@ def alert_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     return got.kinds("good") == ["opened"] and counts.failed == 1
 
 
+def monitor_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A flow whose definition cannot be read, next to one that is stuck."""
+    flows_of(harness)
+    for name in ("bad", "good"):
+        harness.client.flows.trigger(FlowRequest(pipeline=name, partition="2026-01-01"))
+    harness.clock.advance(seconds=12 * 3600)
+    break_pipeline(harness)
+    clear_cache()
+    Monitor(harness.store).run_once()
+    alerts = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
+    return {alert.detail.count('"good"') > 0 for alert in alerts} == {True} and bool(alerts)
+
+
 CASES: dict[str, Case] = {
     "backfiller": backfiller_case,
     "scheduler": scheduler_case,
@@ -352,6 +366,7 @@ CASES: dict[str, Case] = {
     "fallback": fallback_case,
     "self-heal": self_heal_case,
     "alert-sender": alert_case,
+    "monitor": monitor_case,
 }
 WITHOUT_ITEMS = {
     "sealer": "one chain of blocks over all entries; it reads no content",

@@ -114,6 +114,8 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
             BacktestRequest(pipeline="gated", changes=CHANGES, customer=t.customer_id)
         )
     ],
+    "detections.list": [lambda c, t: c.detections.list(customer=t.customer_id)],
+    "detections.risk": [lambda c, t: c.detections.risk(_flow_id(t))],
     "breakers.list": [lambda c, t: c.breakers.list(customer=t.customer_id)],
     "breakers.get": [lambda c, t: c.breakers.get("gated", "p", "next", customer=t.customer_id)],
     "breakers.reset": [
@@ -173,6 +175,7 @@ OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
         c.gates.what_if(WhatIfRequest(pipeline="gated", changes=CHANGES)).items
     ),
     "breakers.list": lambda c: c.breakers.list(state="all").items,
+    "detections.list": lambda c: c.detections.list().items,
     "overrides.list": lambda c: c.overrides.list().items,
     "interventions.list": lambda c: c.interventions.list().items,
 }

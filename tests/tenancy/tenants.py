@@ -206,6 +206,11 @@ class Tenants:
             "INSERT INTO entity_watermarks VALUES ({n}, 1, 0, 1, '', 1, 's', 1, {at})",
             "INSERT INTO entity_inputs VALUES ({k}, 1, {n}, 1, 0, '', 1, 's', '[]', '[]', NULL, "
             "TRUE, {at}, NULL)",
+            "INSERT INTO execution_hours VALUES (1, {n}, {at}, 1, '[1]')",
+            "INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase, "
+            "partition, mode, required_table, kind, completeness_pct, quality_score, check_status, "
+            "issues, contributed_to_decision, correlation_id) VALUES ({at} - 7200000000, {n}, 1, "
+            "{k}, 'f', 'p', 'm', 't.never', 'same_day', 0, 0, 'MISSING', '[]', 'WAIT', 'c')",
             "INSERT INTO push_emails VALUES ('{k}@example.com', {n}, {at})",
             "INSERT INTO run_gates (run_id, customer, pipeline, phase, processor, partition, mode, "
             "source, opened_at, deadline_at) VALUES ({k}, {n}, 1, 'f', 'p', 'd', 'm', 's', {at}, "

@@ -37,6 +37,7 @@ NOBODYS = {
     "cadences": {"SELECT", "INSERT"},
     "counters": {"SELECT"},
     "definitions": {"SELECT"},
+    "freshness": set[str](),
     "outbox": {"INSERT"},
     "pipelines": {"SELECT"},
     "pools": {"SELECT"},

@@ -270,6 +270,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "views.verify_journal": [lambda c: c.views.verify_journal()],
     "views.verify": [lambda c: c.views.verify()],
     "views.seals": [lambda c: c.views.seals()],
+    "detections.freshness": [lambda c: c.detections.freshness()],
     "views.tenant_isolation": [lambda c: c.views.tenant_isolation()],
     "subscriptions.backlogs": [lambda c: c.subscriptions.backlogs()],
     "limits.list": [lambda c: c.limits.list()],

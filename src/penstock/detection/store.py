@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from penstock.audit.rows import NewAlert
@@ -42,11 +42,20 @@ from penstock.detection.trend_rules import (
     silent_producers,
     stale_tables,
 )
-from penstock.flows.forecast.forecast import RISK_AT, History, forecast, frontier_of, is_safe
+from penstock.flows.forecast.forecast import (
+    RISK_AT,
+    Forecast,
+    Frontier,
+    History,
+    forecast,
+    frontier_of,
+    is_safe,
+)
 from penstock.flows.forecast.store import history_read, weekday_of
 from penstock.flows.plan import FlowPlan
 from penstock.flows.store.logs import alert_resolve_many
 from penstock.flows.store.plans import planned
+from penstock.runs.durations import SAMPLES_MIN
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +78,9 @@ class Plans:
         self._tx = tx
         self._plans: dict[tuple[str, str], FlowPlan | None] = {}
         self._histories: dict[tuple[str, str], History] = {}
+        self._weekdays: dict[tuple[str, int], int] = {}
+        self.forecasts: dict[Hashable, Forecast | None] = {}
+        """Forecasts as of 0, by what they depend on to the minute: many flows share one."""
 
     def of(self, flow: LiveFlow) -> FlowPlan | None:
         """Return the plan of a flow; None if its declaration cannot be read."""
@@ -91,6 +103,14 @@ class Plans:
         assert found is not None
         return found
 
+    def weekday(self, flow: LiveFlow) -> int:
+        """Return the weekday of a flow, where its pipeline is."""
+        timezone = self.known(flow).timezone
+        key = (timezone, flow.created_at // (15 * MINUTE))
+        if key not in self._weekdays:
+            self._weekdays[key] = weekday_of(flow.created_at, timezone)
+        return self._weekdays[key]
+
     def history(self, flow: LiveFlow) -> History:
         """Return the samples of a flow's pipeline and mode."""
         key = (flow.digest, flow.mode)
@@ -112,8 +132,9 @@ def live_findings(tx: Tx, customer: CustomerKey | None = None) -> list[Finding]:
             is_behind = flow.flow_id in waiting
             found += stuck_and_untriggered(flow, of_flow, now, is_behind=is_behind)
             waits += waits_of(flow, of_flow)
-        risk = _risk(flow, plans, now)
-        found += [] if risk is None else [risk]
+        risk = _risk(flow, of_flow, plans, now)
+        if risk is not None:
+            found.append(risk)
     found += shared_waits(waits, now)
     found += cycles(waits, plans.known)
     params = {"customer": customer, "grace_us": GRACE_US, "n": GROUPS_MAX}
@@ -140,24 +161,34 @@ def live_flows(tx: Tx, customer: CustomerKey | None = None) -> list[LiveFlow]:
     return found
 
 
-def _risk(flow: LiveFlow, plans: Plans, now: Micros) -> Finding | None:
+def _risk(flow: LiveFlow, of_flow: FlowPlan, plans: Plans, now: Micros) -> Finding | None:
     """Return the finding about a flow that will probably miss its service level or deadline."""
-    of_flow = plans.known(flow)
     slo = of_flow.mode.slo_us
     target_at = flow.deadline_at if slo is None else flow.created_at + slo
     if target_at <= now:
         return None
     history = plans.history(flow)
+    if len(history.samples) < SAMPLES_MIN:
+        return None
     states = {row.phase: (row.state, row.ended_at) for row in flow.phases if not row.processor}
     open_phases = frontier_of(of_flow.plan, states, flow.created_at)
-    weekday = weekday_of(flow.created_at, of_flow.timezone)
+    weekday = plans.weekday(flow)
     if is_safe(history, open_phases, now=now, weekday=weekday, target_at=target_at):
         return None
-    seen = forecast(history, open_phases, now=now, weekday=weekday, target_at=target_at)
+    # To the minute and relative to now, so that flows in the same position share a forecast.
+    left = (target_at - now) // MINUTE
+    since = tuple((one.phase, (now - one.ready_at) // MINUTE) for one in open_phases)
+    key = (flow.digest, flow.mode, weekday, since, left)
+    if key not in plans.forecasts:
+        relative = [Frontier(phase, -elapsed * MINUTE) for phase, elapsed in since]
+        plans.forecasts[key] = forecast(
+            history, relative, now=0, weekday=weekday, target_at=left * MINUTE
+        )
+    seen = plans.forecasts[key]
     if seen is None or seen.miss is None or seen.miss < RISK_AT:
         return None
     names = ", ".join(one.phase for one in open_phases)
-    late = format_duration(max(0, seen.p50_at - target_at))
+    late = format_duration(max(0, seen.p50_at - left * MINUTE))
     what = "service level" if slo is not None else "deadline"
     return Finding(
         rule="deadline_risk",
@@ -173,8 +204,9 @@ def _risk(flow: LiveFlow, plans: Plans, now: Micros) -> Finding | None:
         subject=flow.flow_id,
         pipeline=flow.pipeline,
         values={
-            "probability": round(seen.miss, 3), "target_at": target_at, "eta_p50_at": seen.p50_at,
-            "eta_p90_at": seen.p90_at, "samples": seen.samples,
+            "probability": round(seen.miss, 3), "target_at": target_at,
+            "eta_p50_at": now + seen.p50_at, "eta_p90_at": now + seen.p90_at,
+            "samples": seen.samples,
         },
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ slow together make the sum much wider than independent ones would.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -75,6 +76,7 @@ class History:
 
     plan: Plan
     samples: Sequence[FlowSample]
+    _weekdays: Counter[int] | None = None
     _steps: dict[int | None, list[dict[str, _Step]]] = field(default_factory=dict)
     _longest: dict[tuple[int | None, str], tuple[list[Micros], list[Micros]]] = field(
         default_factory=dict
@@ -82,8 +84,9 @@ class History:
 
     def weekday_of(self, weekday: int) -> int | None:
         """Return the weekday if it has enough samples of its own, else None: all are used."""
-        own = sum(one.weekday == weekday for one in self.samples)
-        return weekday if own >= WEEKDAY_MIN else None
+        if self._weekdays is None:
+            self._weekdays = Counter(one.weekday for one in self.samples)
+        return weekday if self._weekdays[weekday] >= WEEKDAY_MIN else None
 
     def steps(self, weekday: int | None) -> list[dict[str, _Step]]:
         """Return every sample's phases, of a weekday or of all."""
