@@ -175,7 +175,7 @@ OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
         c.gates.what_if(WhatIfRequest(pipeline="gated", changes=CHANGES)).items
     ),
     "breakers.list": lambda c: c.breakers.list(state="all").items,
-    "detections.list": lambda c: c.detections.list().items,
+    "detections.list": lambda c: c.detections.list(rule="dependency_late").items,
     "overrides.list": lambda c: c.overrides.list().items,
     "interventions.list": lambda c: c.interventions.list().items,
 }

@@ -56,9 +56,7 @@ class Detections:
             number = self._names.customer_key(tx, customer)
             if pipeline is not None:
                 self._names.pipeline(pipeline, "pipeline", tx)
-            is_scoped = self._names.customer_id is not None
-            found = live_findings(tx, number)
-            found += trend_findings(tx, number, with_tables=not is_scoped)
+            found = [*live_findings(tx, number), *trend_findings(tx, number)]
             if customer is not None:
                 found = [one for one in found if one.customer_id == customer]
             return sorted(

@@ -13,7 +13,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE, Micros, format_duration
 from penstock.core.errors import StoreError
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
-from penstock.detection.finding import LADDER_RULES, LIVE_RULES, Finding, command
+from penstock.detection.finding import LADDER_RULES, Finding, command
 from penstock.detection.live_rules import (
     Wait,
     behind,
@@ -211,10 +211,8 @@ def _risk(flow: LiveFlow, of_flow: FlowPlan, plans: Plans, now: Micros) -> Findi
     )  # fmt: skip
 
 
-def trend_findings(
-    tx: Tx, customer: CustomerKey | None = None, *, with_tables: bool = True
-) -> list[Finding]:
-    """Return the findings of all rules over what was recorded."""
+def trend_findings(tx: Tx, customer: CustomerKey | None = None) -> list[Finding]:
+    """Return the findings of all rules over what was recorded; a tenant's lack those of tables."""
     now = tx.now()
     shared = {"customer": customer, "late_us": LATE_AFTER, "n": GROUPS_MAX}
     found: list[Finding] = []
@@ -236,7 +234,7 @@ def trend_findings(
     silent = [SilentProducer._make(row) for row in tx.rows("detect_silent", params)]
     newest = {(row.customer_key, row.processor_key): row for row in reversed(silent)}
     found += silent_producers(list(newest.values()), now)
-    if with_tables:
+    if tx.sees_all:
         found += stale_tables(freshness_list(tx))
     return found
 
@@ -282,8 +280,8 @@ def findings_apply(
 
 def ladder_alerts_close(tx: Tx, actor: str) -> int:
     """Resolve the ladder's alerts about flows that have ended."""
-    rules = [*LADDER_RULES, *LIVE_RULES[:3]]
-    return tx.run("alert_resolve_ended_flows", {"rules": rules, "actor": actor})
+    params = {"rules": list(LADDER_RULES), "actor": actor}
+    return tx.run("alert_resolve_ended_flows", params)
 
 
 def executions_fold(tx: Tx) -> int:
