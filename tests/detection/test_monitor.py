@@ -40,7 +40,7 @@ class Watch:
             for d in request.dependencies
         ]
 
-    def look(self, wait: int = 6 * MINUTE) -> list[tuple[str, str]]:
+    def observe(self, wait: int = 6 * MINUTE) -> list[tuple[str, str]]:
         """Let some time pass and the monitor act; return (rule, severity) of its open alerts."""
         self.clock.advance(wait)
         self.stage.step()
@@ -98,13 +98,13 @@ def test_untriggered(store: Store, clock: VirtualClock) -> None:
     watch.stage.sql("DELETE FROM nudges WHERE flow_id = 2")
     watch.stage.sql("UPDATE flow_phases SET state = 'COMPLETE', ended_at = since_at"
                     " WHERE flow_id = 2 AND phase = 'raw'")  # fmt: skip
-    assert watch.look(MINUTE) == []
-    assert watch.look() == [("phase_untriggered", "HIGH")]
+    assert watch.observe(MINUTE) == []
+    assert watch.observe() == [("phase_untriggered", "HIGH")]
     ((message,),) = watch.stage.sql("SELECT message FROM alerts WHERE rule = 'phase_untriggered'")
     assert message.startswith("nba 2025-11-17 (same_day, acme): analytics could have started 7m")
-    assert watch.look() == [("phase_untriggered", "HIGH")], "still one"
+    assert watch.observe() == [("phase_untriggered", "HIGH")], "still one"
     watch.stage.open(partition="2025-11-17", phases=["analytics"])
-    assert watch.look(MINUTE) == []
+    assert watch.observe(MINUTE) == []
 
 
 def test_stuck_and_stale(store: Store, clock: VirtualClock) -> None:
@@ -112,9 +112,9 @@ def test_stuck_and_stale(store: Store, clock: VirtualClock) -> None:
     watch = Watch(store, clock, chain("raw", "analytics"))
     watch.stage.open()
     watch.stage.claim()
-    assert watch.look(61 * MINUTE) == []
-    assert watch.look(2 * MINUTE) == [("runs_stale", "HIGH")]
-    assert watch.look(HOUR) == [("phase_stuck", "CRITICAL"), ("runs_stale", "HIGH")]
+    assert watch.observe(61 * MINUTE) == []
+    assert watch.observe(2 * MINUTE) == [("runs_stale", "HIGH")]
+    assert watch.observe(HOUR) == [("phase_stuck", "CRITICAL"), ("runs_stale", "HIGH")]
 
 
 def test_stalled(store: Store, clock: VirtualClock) -> None:
@@ -125,13 +125,13 @@ def test_stalled(store: Store, clock: VirtualClock) -> None:
     watch.stage.open("calm", mode="manual")
     watch.stage.complete("box")
     watch.stage.step()
-    assert watch.look(74 * MINUTE) == [("dependency_missing", "MEDIUM")]
-    found = watch.look(2 * MINUTE)
+    assert watch.observe(74 * MINUTE) == [("dependency_missing", "MEDIUM")]
+    found = watch.observe(2 * MINUTE)
     assert ("flow_stalled", "HIGH") in found
     watch.stage.rows["t.box"] = 5
     watch.stage.client.gates.recheck("calm", customer="acme")
     watch.stage.step()
-    assert watch.look() == [("dependency_late", "MEDIUM")]
+    assert watch.observe() == [("dependency_late", "MEDIUM")]
 
 
 def test_dependencies(store: Store, clock: VirtualClock) -> None:
@@ -141,14 +141,14 @@ def test_dependencies(store: Store, clock: VirtualClock) -> None:
     watch.stage.open(mode="overnight")
     watch.stage.complete("box")
     watch.stage.step()
-    assert watch.look(59 * MINUTE) == []
-    assert watch.look(6 * MINUTE) == [("dependency_missing", "MEDIUM")]
-    assert watch.look(61 * MINUTE) == [("dependency_blocking", "CRITICAL")]
+    assert watch.observe(59 * MINUTE) == []
+    assert watch.observe(6 * MINUTE) == [("dependency_missing", "MEDIUM")]
+    assert watch.observe(61 * MINUTE) == [("dependency_blocking", "CRITICAL")]
     watch.stage.rows["t.box"] = 5
     # It came more than an hour late, which stays on record for a day.
-    assert watch.look(10 * MINUTE) == [("dependency_late", "MEDIUM")]
+    assert watch.observe(10 * MINUTE) == [("dependency_late", "MEDIUM")]
     watch.stage.run_off()
-    assert watch.look(A_DAY) == []
+    assert watch.observe(A_DAY) == []
 
 
 def test_cycle(store: Store, clock: VirtualClock) -> None:
@@ -165,7 +165,7 @@ def test_cycle(store: Store, clock: VirtualClock) -> None:
     watch.stage.sql("INSERT INTO nudges (flow_id, customer, is_failure, at)"
                     " SELECT flow_id, customer, FALSE, 1 FROM flows")  # fmt: skip
     watch.stage.step()
-    found = watch.look()
+    found = watch.observe()
     assert ("gate_cycle", "CRITICAL") in found, watch.stage.sql(
         "SELECT phase, state FROM flow_phases"
     )
@@ -183,8 +183,8 @@ def test_optional(store: Store, clock: VirtualClock) -> None:
         watch.stage.rows["t.odds"] = int(day > 1)
         watch.stage.open(partition=f"2025-11-{10 + day}")
         watch.stage.run_off()
-    assert watch.look() == [("optional_missing", "MEDIUM")]
-    assert watch.look(8 * A_DAY) == []
+    assert watch.observe() == [("optional_missing", "MEDIUM")]
+    assert watch.observe(8 * A_DAY) == []
 
 
 def test_silent(store: Store, clock: VirtualClock) -> None:
@@ -194,13 +194,13 @@ def test_silent(store: Store, clock: VirtualClock) -> None:
         watch.stage.open(partition=f"2025-11-{10 + day}")
         watch.stage.run_off()
         clock.advance(HOUR)
-        watch.look()
+        watch.observe()
         clock.advance(A_DAY - HOUR - 6 * MINUTE)
-    assert watch.look() == [], "its hour has not passed today"
-    assert watch.look(3 * HOUR) == [("producer_silent", "HIGH")] * 2
+    assert watch.observe() == [], "its hour has not passed today"
+    assert watch.observe(3 * HOUR) == [("producer_silent", "HIGH")] * 2
     watch.stage.open(partition="2025-11-20")
     watch.stage.run_off()
-    assert watch.look() == []
+    assert watch.observe() == []
     runs = watch.stage.open(partition="2025-11-21")
     eta = watch.stage.client.runs.detail(_run(runs.run_ids[0]))
     assert eta.eta_p50_at is None, "runs that took no time give no estimate"
@@ -211,18 +211,18 @@ def test_freshness(store: Store, clock: VirtualClock) -> None:
     made = chain("raw", "next", freshness={"t.odds": "2h", "t.gone": ("1d", "loaded_at")})
     watch = Watch(store, clock, made)
     watch.newest |= {"t.odds": clock.now(), "t.gone": clock.now()}
-    assert watch.look() == []
+    assert watch.observe() == []
     shown = {one.table: one.status for one in watch.stage.client.detections.freshness()}
     assert shown == {"t.odds": "FRESH", "t.gone": "FRESH"}
     del watch.newest["t.gone"]
-    assert watch.look(2 * HOUR) == [("table_stale", "HIGH")] * 2
+    assert watch.observe(2 * HOUR) == [("table_stale", "HIGH")] * 2
     messages = watch.stage.sql("SELECT message FROM alerts ORDER BY message")
     assert [row[0] for row in messages] == [
         "t.gone cannot be probed: no such table; nba declares at most 1d",
         "t.odds is 2h6m old; nba declares at most 2h",
     ]
     watch.newest |= {"t.odds": clock.now(), "t.gone": clock.now()}
-    assert watch.look() == []
+    assert watch.observe() == []
 
 
 @pytest.mark.parametrize("minutes", [20, 50])
@@ -250,11 +250,11 @@ def test_risk(store: Store, clock: VirtualClock, minutes: int) -> None:
     assert client.flows.get(listed.flow_id).flow.eta_p90_at == risk.eta_p90_at
     watch.stage.claim()
     clock.advance((minutes + 20) * MINUTE)
-    found = watch.look()
+    found = watch.observe()
     is_late = minutes == 50
     assert ("deadline_risk" in {rule for rule, _ in found}) is is_late, found
     clock.advance(HOUR)
-    assert "deadline_risk" not in {rule for rule, _ in watch.look(2 * HOUR)}, (
+    assert "deadline_risk" not in {rule for rule, _ in watch.observe(2 * HOUR)}, (
         "the target has passed"
     )
 
@@ -281,10 +281,10 @@ def test_ladder_alerts_end_with_their_flow(store: Store, clock: VirtualClock) ->
             f" opened_at, last_at) VALUES ('{rule}', '{rule}', 'INFO', 'flow',"
             f" {opened.flow.flow_id}, 'x', 1, 1)"
         )
-    watch.look()
+    watch.observe()
     assert watch.stage.sql("SELECT count(*) FROM alerts WHERE state = 'open'") == [(2,)]
     watch.stage.run_off()
-    watch.look()
+    watch.observe()
     assert watch.stage.sql("SELECT count(*) FROM alerts WHERE state = 'open'") == [(0,)]
 
 
