@@ -87,7 +87,7 @@ def _stalled(flow: LiveFlow, of_flow: FlowPlan, now: Micros) -> Iterator[Finding
     if any(row.state == PhaseState.IN_PROGRESS for row in flow.phases):
         return
     held = [row for row in flow.phases if row.state in _HELD]
-    if not held or any(row.look_at is not None and row.look_at > now - OVERDUE for row in held):
+    if not held or any(row.probe_at is not None and row.probe_at > now - OVERDUE for row in held):
         return
     since = max([row.since_at for row in held])
     limit = of_flow.mode.heals_after_us + HEAL_EVERY
@@ -166,16 +166,16 @@ def cycles(waits: Sequence[Wait], plan_of: PlanOf) -> Iterator[Finding]:
         held = deadlocked(wanted, produced)
         seen: set[frozenset[str]] = set()
         for name in sorted(held):
-            ring = cycle_of(name, wanted, produced)
-            if not ring or frozenset(ring) in seen:
+            cycle = cycle_of(name, wanted, produced)
+            if not cycle or frozenset(cycle) in seen:
                 continue
-            seen.add(frozenset(ring))
-            first = next(w for w in found if f"{w.flow.pipeline}/{w.phase}" == _phase(ring[0]))
+            seen.add(frozenset(cycle))
+            first = next(w for w in found if f"{w.flow.pipeline}/{w.phase}" == _phase(cycle[0]))
             yield _missing(
                 "gate_cycle", first, first.table, first.since_at, severity="CRITICAL",
                 message=f"these processors wait for each other and can never start: "
-                f"{' -> '.join(ring)}",
-                threshold="any cycle", values={"cycle": list(ring)},
+                f"{' -> '.join(cycle)}",
+                threshold="any cycle", values={"cycle": list(cycle)},
             )  # fmt: skip
 
 

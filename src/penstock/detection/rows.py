@@ -15,7 +15,7 @@ class LivePhase(NamedTuple):
     state: str
     since_at: int
     ended_at: int | None
-    look_at: int | None
+    probe_at: int | None
     waiting_since: int | None
     gate: str | None
 

@@ -179,11 +179,9 @@ class Runs:
             progress = progress_get(tx, row.run_id)
             attempts = [one for one in run_chain(tx, row, owner) if one.run_id != row.run_id]
             state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
-            p50_at, p90_at = eta_of(tx, row)
             return RunDetail(
                 run=run_record(row),
-                eta_p50_at=time_or_none(p50_at),
-                eta_p90_at=time_or_none(p90_at),
+                **_eta(tx, row),
                 attempts=[run_record(one) for one in attempts],
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
@@ -406,3 +404,9 @@ def _changed(tx: Tx, row: RunRow) -> RunInput | None:
         entities_total=found.counts,
         partitions=list(found.partitions),
     )
+
+
+def _eta(tx: Tx, row: RunRow) -> dict[str, datetime | None]:
+    """Return by when a live run will probably end, as fields of its record."""
+    p50_at, p90_at = eta_of(tx, row)
+    return {"eta_p50_at": time_or_none(p50_at), "eta_p90_at": time_or_none(p90_at)}
