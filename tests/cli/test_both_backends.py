@@ -167,7 +167,6 @@ def populate(ways: Pair) -> dict[str, str]:
 
 
 READS = [
-    "breakers list",
     "detect",
     "detect --rule phase_stuck --customer acme --pipeline pair",
     "freshness list",

@@ -181,7 +181,7 @@ class Runs:
             state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
             return RunDetail(
                 run=run_record(row),
-                **_eta(tx, row),
+                **_outlook(tx, row),
                 attempts=[run_record(one) for one in attempts],
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
@@ -191,7 +191,6 @@ class Runs:
                 sub_flows=sub_flows_of(tx, row.run_id),
                 caused_by=_cause(tx, row),
                 endpoint=endpoint_record(_endpoint_url(pipelines, row), row, attempts, progress),
-                changed=_changed(tx, row),
             )
 
         return self._store.read(body)
@@ -406,7 +405,11 @@ def _changed(tx: Tx, row: RunRow) -> RunInput | None:
     )
 
 
-def _eta(tx: Tx, row: RunRow) -> dict[str, datetime | None]:
-    """Return by when a live run will probably end, as fields of its record."""
+def _outlook(tx: Tx, row: RunRow) -> dict[str, Any]:
+    """Return what a run receives and by when it will probably end, as fields of its record."""
     p50_at, p90_at = eta_of(tx, row)
-    return {"eta_p50_at": time_or_none(p50_at), "eta_p90_at": time_or_none(p90_at)}
+    return {
+        "changed": _changed(tx, row),
+        "eta_p50_at": time_or_none(p50_at),
+        "eta_p90_at": time_or_none(p90_at),
+    }
