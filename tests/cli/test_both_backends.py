@@ -223,6 +223,7 @@ READS = [
     "find {dead}",
     "find acme",
     "find hello 2025-11-15 --kind flow",
+    "why acme",
     "why {message}",
     "why reader",
     "why {daily}",

@@ -173,6 +173,7 @@ class TestFlows:
         same(served, remote, "diagnostics", "why_flow", things.blocked, "analytics")
         same(served, remote, "diagnostics", "why_run", things.run)
         same(served, remote, "diagnostics", "trace", things.correlation)
+        same(served, remote, "diagnostics", "why_customer", "acme")
         same(served, remote, "tracking", "executions", things.correlation, limit=2)
         same(served, remote, "tracking", "find", things.flow[5:], customer="acme")
         same(served, remote, "diagnostics", "entity", "players:7", customer="acme")

@@ -177,6 +177,7 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         f"/entities?entity=players:7&customer_id={f.customer}", None,
     ),
     "GET /api/v1/traces/{correlation_id}": lambda f: (f"/traces/{f.correlation}", None),
+    "GET /api/v1/customers/{customer_id}/why": lambda f: (f"/customers/{f.customer}/why", None),
     "GET /api/v1/executions": lambda f: (f"/executions?cause={f.correlation}", None),
     "GET /api/v1/find": lambda f: (f"/find?q={f.flow}&customer_id={f.customer}", None),
     "POST /api/v1/events": lambda f: (

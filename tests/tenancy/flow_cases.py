@@ -144,6 +144,7 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
         lambda c, t: c.diagnostics.trace(_flow_id(t)),
         lambda c, t: c.diagnostics.trace(encode("run", t.waiting)),
     ],
+    "diagnostics.why_customer": [lambda c, t: c.diagnostics.why_customer(t.customer_id)],
     "tracking.executions": [
         lambda c, t: c.tracking.executions(_flow_id(t)),
         lambda c, t: c.tracking.executions(encode("run", t.ended)),

@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "why": (
         "flows.explain.cli.why",
-        "Show why a flow, run, config, message or subscription is waiting, as a tree of causes.",
+        "Show why a flow, run, config, message, subscription or customer waits, as a tree.",
     ),
     "trace": (
         "flows.explain.cli.trace",

@@ -34,6 +34,9 @@ routes.get(
     Diagnostics.why_config,
     group="diagnostics",
 )
+routes.get(
+    "/customers/{customer_id}/why", Permission.READ, Diagnostics.why_customer, group="diagnostics"
+)
 routes.get("/traces/{correlation_id}", Permission.READ, Diagnostics.trace, group="diagnostics")
 routes.get("/entities", Permission.READ, Diagnostics.entity, group="diagnostics")
 routes.post(

@@ -15,6 +15,7 @@ from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.core.records.parameters import (
     ConfigId,
+    Customer,
     CustomerOrDefault,
     FlowId,
     PartitionFilter,
@@ -36,6 +37,7 @@ from penstock.flows.explain.from_rows import (
 )
 from penstock.flows.explain.records import CauseTree, EntityTrail, FlowExplanation, FlowTrace
 from penstock.flows.explain.store.configs import config_fact
+from penstock.flows.explain.store.customers import customer_fact
 from penstock.flows.explain.store.entities import entity_flow_facts
 from penstock.flows.explain.store.load import FactLoader
 from penstock.flows.explain.store.reads import EXECUTIONS_MAX
@@ -44,6 +46,7 @@ from penstock.flows.explain.trace import trace
 from penstock.flows.explain.trace_outside import OutsideFlows
 from penstock.flows.explain.why import why_flow, why_run
 from penstock.flows.explain.why_config import why_config
+from penstock.flows.explain.why_customer import why_customer
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_get, flow_list
 from penstock.pipelines.partition import check_partition, partition_rule_of
@@ -171,6 +174,18 @@ class Diagnostics:
             local = LocalClock(now, config.timezone)
             cause = why_config(config_fact(tx, self._names, config), local)
             return cause_tree_record(cause, now, config.timezone)
+
+        return self._store.read(body)
+
+    def why_customer(self, customer: Customer) -> CauseTree:
+        """Return the tree of causes that keep the work of a customer from making progress."""
+
+        def body(tx: Tx) -> CauseTree:
+            number = self._names.customer_key(tx, customer)
+            assert number is not None, "a named customer has a key"
+            now = tx.now()
+            fact = customer_fact(tx, self._names, customer, number)
+            return cause_tree_record(why_customer(fact, LocalClock(now)), now, "UTC")
 
         return self._store.read(body)
 

@@ -232,6 +232,23 @@ def set_concurrency(customer: str) -> Suggestion:
     return Suggestion(command=command, does="change the maximum")
 
 
+def pending_runs(customer: str) -> Suggestion:
+    """Suggest listing the pending runs of a customer."""
+    command = _command("runs", "list", "--customer", customer, "--state", "PENDING")
+    return Suggestion(command=command, does="list its pending runs")
+
+
+def open_dead_letters(customer: str) -> Suggestion:
+    """Suggest listing the dead letters of a customer."""
+    return Suggestion(command=_command("dlq", "list", "--customer", customer), does="list them")
+
+
+def open_interventions(customer: str) -> Suggestion:
+    """Suggest listing the interventions of a customer."""
+    command = _command("interventions", "list", "--customer", customer)
+    return Suggestion(command=command, does="list them")
+
+
 def open_limit(name: str) -> Suggestion:
     """Suggest raising the capacity of a limit, for example from 0."""
     return Suggestion(

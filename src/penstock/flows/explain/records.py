@@ -106,8 +106,8 @@ class CauseEntry(Record):
     kind: str
     """flow, phase, gate, dependency, processor, run, retry, schedule, pause, ordering_key, worker,
     items, fairness, execution, breaker, intervention, observe, orchestrator; config, disabled,
-    event, overlap, missed, failures, common_cause; message, subscription, topic, filter, delivery,
-    lease, backoff, consumer, dead_letter, alert."""
+    event, overlap, missed, failures, common_cause; customer, limit; message, subscription, topic,
+    filter, delivery, lease, backoff, consumer, dead_letter, alert."""
     text: str
     """Sentence that describes the cause."""
     clears: Literal["time", "event", "person", "never"]

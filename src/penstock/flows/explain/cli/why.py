@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from penstock.cli import output
@@ -23,7 +25,7 @@ CLEARS_TEXT = {"event": "clears on an event", "person": "needs a person", "time"
 
 
 @click.command("why", cls=Command)
-@click.argument("thing", metavar="PIPELINE|FLOW|RUN|CONFIG|MESSAGE|SUBSCRIPTION")
+@click.argument("thing", metavar="PIPELINE|FLOW|RUN|CONFIG|MESSAGE|SUBSCRIPTION|CUSTOMER")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
@@ -37,13 +39,14 @@ def why(
     customer: str | None,
     mode: str | None,
 ) -> None:
-    """Show why a flow, run, config, message or subscription is waiting, as a tree of causes.
+    """Show why a flow, run, config, message, subscription or customer waits, as a tree.
 
     Each cause shows when it can clear and, where possible, the command that clears it. Name a flow
     (`penstock why nba 2025-12-31`, or its id; the newest one is used), one of its phases
     (`penstock why nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
-    A config (`penstock why cfg_5m7t0c2d`), a message (`penstock why 4711`) and a subscription
-    (`penstock why rosters-to-table`) are named without a partition.
+    A config (`penstock why cfg_5m7t0c2d`), a message (`penstock why 4711`), a subscription
+    (`penstock why rosters-to-table`) and a customer (`penstock why acme`) are named without a
+    partition.
     """
     with app.connect() as client:
         if thing.startswith(RUN_PREFIX) and partition is None:
@@ -65,7 +68,7 @@ def why(
 
 
 def _subscription(client: UseCaseGroups, name: str, customer: str | None) -> CauseTree:
-    """Return why a subscription waits; the name of a pipeline lacks a partition."""
+    """Return why a subscription or customer waits; the name of a pipeline lacks a partition."""
     try:
         return client.subscriptions.why(name, customer=customer)
     except (NotFound, InvalidInput):
@@ -74,8 +77,10 @@ def _subscription(client: UseCaseGroups, name: str, customer: str | None) -> Cau
         try:
             client.views.pipeline(name)
         except (NotFound, InvalidInput):
+            with contextlib.suppress(NotFound, InvalidInput):
+                return client.diagnostics.why_customer(name)
             fix = "See: penstock subscriptions list, penstock flows list, penstock runs list."
-            expected = "a flow, run, config, message, subscription or pipeline"
+            expected = "a flow, run, config, message, subscription, customer or pipeline"
             raise InvalidInput("thing", expected, name, fix) from None
     raise missing_partition_error(name)
 
@@ -103,7 +108,16 @@ def print_causes(proof: CauseTree) -> None:
 
 def _note(cause: CauseEntry, now: int) -> str:
     """Return when or how a leaf cause can clear; empty for a cause that has causes of its own."""
-    if cause.kind in ("flow", "phase", "processor", "run", "config", "message", "subscription"):
+    if cause.kind in (
+        "flow",
+        "phase",
+        "processor",
+        "run",
+        "config",
+        "message",
+        "subscription",
+        "customer",
+    ):
         return ""
     if cause.earliest_at is not None:
         return f"  [not before {output.format_time_short(cause.earliest_at, now)}]"
