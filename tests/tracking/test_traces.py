@@ -9,6 +9,7 @@ import pytest
 from penstock import Pipeline, game_day_modes
 from penstock.bus.message import ErrorKind, Nack, NewMessage
 from penstock.bus.records import Subscription, Topic
+from penstock.consumer.message import Message
 from penstock.core.errors import NotFound
 from penstock.core.ids import encode
 from penstock.core.records.validation import convert_input
@@ -143,6 +144,21 @@ def test_what_a_run_published(stage: Stage) -> None:
     found = stage.client.diagnostics.trace(run.run_id)
     assert sum(step.kind == "execution" for step in found.steps) == 2
     assert stage.client.diagnostics.trace(message_id).steps == found.steps
+
+
+def test_what_a_consumer_published(stage: Stage) -> None:
+    """A message that a handler publishes for another one, with `follow_up`, is in its trace."""
+    message_id = publish(stage)
+    handled = Message(id=message_id, data=b"{}")
+    assert handled.follow_up == {"correlation_id": message_id, "causation_id": message_id}
+    second = publish(stage, attributes=handled.follow_up)
+    found = stage.client.diagnostics.trace(message_id)
+    assert [step.text for step in found.steps if step.kind == "message"] == [
+        f"message {message_id} published on feed",
+        f"message {second} published on feed",
+    ]
+    third = Message(id=second, data=b"{}", attributes=handled.follow_up)
+    assert third.follow_up == {"correlation_id": message_id, "causation_id": second}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from penstock.core.records.record import Meta, Record, Seconds, field, set_units
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 CORRELATION: Final = "correlation_id"
 """Attribute that names the first cause of a message; what it causes continues it."""
+CAUSATION: Final = "causation_id"
+"""Attribute that names what a message was published by or for: a run, or another message."""
 
 # System topics that always exist and can be subscribed to, as can <pipeline>.<phase>.complete and
 # <pipeline>.<phase>.trigger of every pipeline.

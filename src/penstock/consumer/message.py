@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from penstock.bus.envelope import Poison, PushedMessage
-from penstock.bus.message import Delivery
+from penstock.bus.message import CAUSATION, CORRELATION, Delivery
 from penstock.consumer.failure import Reject
 from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput
@@ -65,6 +65,16 @@ class Message:
     """Return value of the gate; None without a gate."""
     has_dead_letters: bool | None = None
     """Whether the subscription has a dead-letter policy; None if the broker did not report it."""
+
+    @property
+    def correlation_id(self) -> str:
+        """Id of the first cause, which everything that the message leads to shares."""
+        return self.attributes.get(CORRELATION) or self.id
+
+    @property
+    def follow_up(self) -> dict[str, str]:
+        """Attributes for messages that a handler publishes, so that a trace continues in them."""
+        return {CORRELATION: self.correlation_id, CAUSATION: self.id}
 
     @property
     def text(self) -> str:

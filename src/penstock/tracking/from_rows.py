@@ -48,7 +48,7 @@ def execution_record(
         kind=cast("Any", "delivery" if row.kind == "attempt" else row.kind),
         source_execution_id=id_or_none("run", source),
         retry_of=id_or_none("run", row.retry_of),
-        correlation_id=row.correlation_id or context.correlation_id,
+        correlation_id=row.correlation_id or _own_cause(row) or context.correlation_id,
         customer=row.customer_id,
         pipeline=row.pipeline,
         flow_id=id_or_none("flow", row.flow_id if (row.flow_id or 0) > 0 else None),
@@ -101,6 +101,13 @@ def _actions(row: ExecutionRow) -> list[tuple[str, int]]:
         if number < 2**63:
             found.append(("publish", number))
     return found
+
+
+def _own_cause(row: ExecutionRow) -> str | None:
+    """Return what an execution without a correlation id gives to what it causes: its own id."""
+    if row.kind == "run" and row.flow_id is None:
+        return encode("run", row.root_run_id or row.number)
+    return row.message_id if row.kind in ("delivery", "attempt") else None
 
 
 def _public_id(row: ExecutionRow) -> str:

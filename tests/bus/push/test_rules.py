@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -126,6 +127,21 @@ class TestRequest:
         )
         without = build_request(spec, delivery(), subscription="s", has_policy=False)
         assert "deliveryAttempt" not in json.loads(without.body)
+
+    def test_ids_of_the_cause(self) -> None:
+        """Correlation and causation id are headers, too, unless they are not valid as headers."""
+        given = {"correlation_id": "c-1", "causation_id": "run_7h2kq0v3"}
+        sent = replace(delivery(), attributes=given)
+        for spec in (
+            PushConfig(endpoint=URL),
+            PushConfig(endpoint=URL, is_wrapped=False, writes_metadata=True),
+        ):
+            made = build_request(spec, sent, subscription="s", has_policy=True)
+            assert made.headers["ce-correlationid"] == "c-1"
+            assert made.headers["ce-causationid"] == "run_7h2kq0v3"
+        odd = replace(delivery(), attributes={"correlation_id": "a b\r\nHost: evil"})
+        made = build_request(PushConfig(endpoint=URL), odd, subscription="s", has_policy=True)
+        assert set(made.headers) == {"Content-Type", "User-Agent"}
 
     def test_unwrapped(self) -> None:
         """Unwrapped requests have the data only, or also the metadata as headers."""

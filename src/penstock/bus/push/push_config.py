@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from penstock.bus.envelope import HEADER_PREFIX, PushedMessage, encode
-from penstock.bus.message import Delivery
+from penstock.bus.message import CAUSATION, CORRELATION, Delivery
 from penstock.bus.push import webhook
 from penstock.core import json_profile
 from penstock.core.clock import MINUTE, SECOND, Micros, from_datetime, iso
@@ -42,6 +42,9 @@ _OURS: Final = frozenset(
     }
 )  # fmt: skip
 _OUR_STARTS: Final = ("x-goog-", "x-forwarded-", "webhook-", "sec-", "proxy-", "penstock-omitted")
+_TRACE_HEADERS: Final = {"ce-correlationid": CORRELATION, "ce-causationid": CAUSATION}
+_CAUSE_ID: Final = re.compile(r"[!#-$&-~]{1,500}")
+"""Printable ASCII without spaces, quotes and percent signs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,11 +173,21 @@ def build_request(
             attempt=attempt,
         )
         headers = {"Content-Type": "application/json", "User-Agent": USER_AGENT}
+        headers |= _trace_headers(delivery)
         return UnsignedRequest(headers=headers, body=encode(pushed))
     headers = {"Content-Type": "application/octet-stream", "User-Agent": USER_AGENT}
     if spec.writes_metadata:
-        headers |= _metadata(delivery, subscription, attempt)
+        headers |= _metadata(delivery, subscription, attempt) | _trace_headers(delivery)
     return UnsignedRequest(headers=headers, body=delivery.data)
+
+
+def _trace_headers(delivery: Delivery) -> dict[str, str]:
+    """Return the ids of the cause as headers, as requests to HTTP processors have them.
+
+    An id that is not valid as a header is only in the message.
+    """
+    given = {name: delivery.attributes.get(key) for name, key in _TRACE_HEADERS.items()}
+    return {name: text for name, text in given.items() if text and _CAUSE_ID.fullmatch(text)}
 
 
 def auth_headers(

@@ -197,8 +197,8 @@ def _start_message(tx: Tx, text: str, customer_key: CustomerKey | None, found: _
     if row is None:
         return False
     found.messages[number] = None
-    if row[0] is not None:
-        found.correlations[row[0]] = None
+    # What a consumer publishes for a message without a correlation id names the message.
+    found.correlations.setdefault(row[0] or text)
     return True
 
 
