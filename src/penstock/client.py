@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.flows.items.client import Items
     from penstock.limits.client import Limits
     from penstock.monitoring.client import Views
+    from penstock.monitoring.exports.client import Exports
     from penstock.pipelines.declare.pipeline import Pipeline
     from penstock.recovery.client.backfills import Backfills
     from penstock.recovery.client.recovery import Recovery
@@ -155,6 +156,13 @@ class UseCaseGroups:
         from penstock.schedules.client.pauses import Pauses  # loaded on first use
 
         return self._group(Pauses, self._store, self._names, self.actor)
+
+    @cached_property
+    def exports(self) -> Exports:
+        """History as plain rows: ended runs, flows, journal, executions."""
+        from penstock.monitoring.exports.client import Exports  # loaded on first use
+
+        return self._group(Exports, self._store, self._names)
 
     @cached_property
     def views(self) -> Views:

@@ -261,6 +261,7 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/sessions": lambda _: ("/sessions", None),
     "GET /api/v1/pipelines": lambda _: ("/pipelines", None),
     "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
+    "GET /api/v1/exports/{kind}": lambda _: ("/exports/runs", None),
     "GET /api/v1/seals": lambda _: ("/seals", None),
     "GET /api/v1/detections": lambda _: ("/detections", None),
     "GET /api/v1/freshness": lambda _: ("/freshness", None),

@@ -294,6 +294,7 @@ OWN: dict[str, Callable[[Client], Any]] = {
     **BUS_OWN,
     "pauses.list": lambda c: c.pauses.list(),
     "customers.list": lambda c: c.customers.list().items,
+    "exports.page": lambda c: c.exports.page("runs").rows,
     "schedules.load": lambda c: ["start"] * c.schedules.load().starts,
     "views.overview": lambda c: c.views.overview(),
     "alerts.list": lambda c: c.alerts.list().items,

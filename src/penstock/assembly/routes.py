@@ -17,6 +17,7 @@ from penstock.flows.gates import api as gates
 from penstock.flows.items import api as items
 from penstock.limits import api as limits
 from penstock.monitoring import api as monitoring
+from penstock.monitoring.exports import api as exports
 from penstock.recovery import api as recovery
 from penstock.runs import api as runs
 from penstock.runs.external import api as external
@@ -48,6 +49,7 @@ _MODULES: Final = (
     detection,
     pauses,
     monitoring,
+    exports,
     alerts,
     customers,
     keys,

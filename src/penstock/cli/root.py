@@ -141,6 +141,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Prove from the journal and the audit chains that nothing was lost, repeated or changed.",
     ),
     "seals": ("monitoring.cli.verify", "List and publish the sealed blocks of the journal."),
+    "export": (
+        "monitoring.cli.export",
+        "Export ended runs, flows, journal entries or executions.",
+    ),
     "completion": (
         "cli.completion_script",
         "Print the script that completes commands, options, ids and names in a shell.",

@@ -37,6 +37,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "DeadLetters": "penstock.dead_letters.api",
     "Detections": "penstock.detection.api",
     "Diagnostics": "penstock.flows.api",
+    "Exports": "penstock.monitoring.exports.api",
     "Flows": "penstock.flows.api",
     "Gates": "penstock.flows.gates.api",
     "Interventions": "penstock.flows.gates.api",

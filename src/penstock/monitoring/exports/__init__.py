@@ -1,0 +1,1 @@
+"""Exports of history: ended runs, flows, journal and executions, page by page."""
