@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Command, Group
 from penstock.cli.arguments import FLOW
 from penstock.cli.rows import collect
 from penstock.core.records.record import Page
@@ -15,7 +15,7 @@ from penstock.detection.client import Rule
 from penstock.detection.records import Detection, FlowRisk
 
 
-@click.command("detect")
+@click.command("detect", cls=Command)
 @click.option("--rule", type=click.Choice(get_args(Rule)), metavar="RULE",
               help=f"One of {', '.join(get_args(Rule))}.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Only what concerns this customer.")
@@ -43,7 +43,7 @@ def _print(page: Page[Detection], now: int) -> None:
         click.echo(output.escape_control(f"  {one.command}"))
 
 
-@click.command("risk")
+@click.command("risk", cls=Command)
 @click.argument("flow_id", type=FLOW)
 @click.pass_obj
 def risk(app: App, flow_id: str) -> None:
