@@ -70,7 +70,12 @@ if TYPE_CHECKING:
     from penstock.pipelines.mode import Mode, ModeOptions
     from penstock.pipelines.modes import game_day_modes
     from penstock.pipelines.partition import day, hour, month, text, week
-    from penstock.recovery.records import FlowReplay
+    from penstock.recovery.records import (
+        BackfillRequest,
+        CancelRequest,
+        ConfigEdit,
+        FlowReplay,
+    )
     from penstock.runs.external.records import (
         ClaimRequest,
         RunCompletion,
@@ -91,6 +96,8 @@ __all__ = [
     "AlertSelection",
     "ApiError",
     "ApiUnavailable",
+    "BackfillRequest",
+    "CancelRequest",
     "ClaimRequest",
     "Client",
     "Collect",
@@ -98,6 +105,7 @@ __all__ = [
     "CompletionReport",
     "Config",
     "ConfigChange",
+    "ConfigEdit",
     "Conflict",
     "DeadLetterEdit",
     "DeclarationError",
@@ -188,6 +196,9 @@ _HOMES = {
     "DeclarationError": "penstock.core.errors",
     "Dependency": "penstock.pipelines.declare.needs",
     "DuplicateRequest": "penstock.core.errors",
+    "BackfillRequest": "penstock.recovery.records",
+    "CancelRequest": "penstock.recovery.records",
+    "ConfigEdit": "penstock.recovery.records",
     "FlowReplay": "penstock.recovery.records",
     "FlowRequest": "penstock.flows.records",
     "Forbidden": "penstock.core.errors",

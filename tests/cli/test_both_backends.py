@@ -170,6 +170,10 @@ READS = [
     "detect",
     "detect --rule phase_stuck --customer acme --pipeline pair",
     "freshness list",
+    "configs edit --of-pipeline broken --priority 8 --dry-run",
+    "configs due --at 2031-01-01T06:55:00Z --for 1h",
+    "configs due --at 2031-01-01T00:00:00Z --for 10m --pipeline broken",
+    "breakers list",
     "breakers list --all --pipeline pair --phase left --customer acme",
     "cancel --customer acme --pipeline pair --dry-run",
     "replay pair a --dry-run",
@@ -259,6 +263,8 @@ READS = [
 REFUSED = [
     ("risk flow_00000000", 3),
     ("detect --customer unknown", 3),
+    ("configs edit --priority 8", 2),
+    ("configs due --at soon", 2),
     ("breakers show pair 2025-01-01 left --customer acme", 3),
     ("breakers reset pair 2025-01-01 left --dry-run --customer acme", 3),
     ("replay pair", 2),
@@ -337,6 +343,7 @@ REFUSED = [
 ]
 
 WRITES = [
+    "configs edit --of-customer acme --priority {n} --reason because",
     "backfill pair --partition a --parallelism 2 --reason again",
     *ALERT_WRITES,
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",

@@ -55,6 +55,13 @@ def _subscription(shell: Shell) -> str:
     return "orders-sub"
 
 
+def _backfill(shell: Shell) -> str:
+    _flow(shell)
+    shell.ok("backfill", "pair", "--partition", "b", "--yes")
+    (made,) = shell.json("backfills", "list")["items"]
+    return str(made["backfill_id"])
+
+
 def _flow(shell: Shell) -> str:
     shell.ok("trigger", "pair", "2025-12-31")
     with connect(shell.url) as client:
@@ -79,6 +86,7 @@ CASES: list[tuple[str, Prepare, list[str]]] = [
     ("Configs", _customer, ["configs", "create"]),
     ("Configs", _customer, ["pause", "customer"]),
     ("Flows", _flow, ["flows", "show"]),
+    ("Backfills", _backfill, ["backfills", "show"]),
     ("Topics", _topic, ["topics", "publish"]),
     ("Topics", _topic, ["subscriptions", "create", "s", "--topic"]),
     ("Subscriptions", _subscription, ["subscriptions", "pull"]),

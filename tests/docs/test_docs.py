@@ -12,6 +12,7 @@ SERVED = ("use-the-api.md", "work-over-a-url.md")  # these need a server: see te
 HOW_TO = [
     *(p for p in sorted((ROOT / "docs" / "how-to").glob("*.md")) if p.name not in SERVED),
     *(ROOT / "docs" / "concepts" / f"{name}.md" for name in ("gates", "modes", "partitions")),
+    ROOT / "docs" / "operations" / "recovery.md",
     ROOT / "docs" / "reference" / "python.md",
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -25,7 +25,7 @@ def test_a_transient_error(store: Store, clock: VirtualClock) -> None:
     work = Work()
     services = Services(store, clock, work.pipeline)
     client = services.client
-    work.fails = lambda phase, _: TimeoutError("no answer") if phase == "analytics" else None
+    work.fails = lambda phase, _: TimeoutError("no response") if phase == "analytics" else None
     flow_id = services.trigger(DAY)
     while not client.dead_letters.count():
         services.work()

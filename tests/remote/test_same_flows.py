@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,8 +26,9 @@ from penstock.flows.records import (
     DependencyCheck,
     FlowRequest,
 )
-from penstock.recovery.records import BackfillRequest, CancelRequest, FlowReplay
+from penstock.recovery.records import BackfillRequest, CancelRequest, ConfigEdit, FlowReplay
 from penstock.remote.client import RemoteClient
+from penstock.schedules.records import ConfigChange
 from tests.remote.test_same_records import remote, same
 from tests.server.flow_scene import PAST, TODAY, flow_things
 from tests.server.kit import ServedApi
@@ -72,6 +73,11 @@ class TestRecovery:
         same(served, remote, "recovery", "replay", preview)
         same(served, remote, "recovery", "cancel", CancelRequest(customer="acme", is_dry_run=True))
         same(served, remote, "recovery", "slowest", pipeline="daily")
+        served.harness.config("acme")
+        edit = ConfigEdit(customer="acme", change=ConfigChange(priority=9), is_dry_run=True)
+        same(served, remote, "recovery", "edit_configs", edit)
+        at = datetime(2025, 11, 18, tzinfo=UTC)
+        same(served, remote, "configs", "due", at, at + timedelta(days=1), limit=1)
         made = remote.recovery.replay(FlowReplay(**wanted, phase="analytics"))  # type: ignore[arg-type]
         assert made.flow is not None
         assert made.flow.generation == 2

@@ -36,6 +36,7 @@ class FlowThings:
     run: str = "run_00000000"
     override: str = "ovr_00000000"
     intervention: str = "int_00000000"
+    approvable: str = "int_00000000"
     correlation: str = "flow_00000000"
     backfill: str = "bf_00000000"
     stopped: str = "bf_00000000"
@@ -44,7 +45,8 @@ class FlowThings:
     def ids(self) -> str:
         """Return all ids as one string."""
         return " ".join([self.flow, self.blocked, self.spare, self.run, self.override,
-                         self.intervention, self.backfill, self.stopped])  # fmt: skip
+                         self.intervention, self.approvable, self.backfill,
+                         self.stopped])  # fmt: skip
 
 
 def daily() -> Pipeline:
@@ -80,8 +82,10 @@ def flow_things(harness: Harness, customer: str) -> FlowThings:
 
     flow = opened(TODAY, "same_day")
     blocked, spare = opened(PAST, "backfill", "analytics"), opened(SPARE, "same_day")
+    opened("2025-11-09", "backfill", "analytics")
     Orchestrator(harness.store).run_once()
-    (item,) = client.interventions.list(customer=customer).items
+    items = client.interventions.list(customer=customer).items
+    item, other = sorted(items, key=lambda one: one.partition, reverse=True)
     approval = OverrideRequest(
         pipeline="daily", partition=TODAY, customer=customer, dependency="an.days",
         reason="known", expires_at=to_datetime(harness.clock.now() + HOUR),
@@ -95,6 +99,7 @@ def flow_things(harness: Harness, customer: str) -> FlowThings:
         run=flow.run_ids[0],
         override=granted.override_id,
         intervention=item.intervention_id,
+        approvable=other.intervention_id,
         correlation=cause,
         backfill=_backfill(harness, customer, "2024-01-01"),
         stopped=_backfill(harness, customer, "2024-02-01"),
@@ -149,7 +154,14 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         f"/processors/slowest?customer_id={f.customer}", None,
     ),
     "POST /api/v1/interventions/{intervention_id}/approve": lambda f: (
-        f"/interventions/{f.intervention}/approve", {"reason": "known"},
+        f"/interventions/{f.approvable}/approve", {"reason": "known"},
+    ),
+    "POST /api/v1/pipeline-configs/edit": lambda f: (
+        "/pipeline-configs/edit",
+        {"customer_id": f.customer, "change": {"priority": 6}, "dry_run": True},
+    ),
+    "GET /api/v1/schedules/due": lambda f: (
+        f"/schedules/due?at=2025-11-17T03:00:00Z&customer_id={f.customer}", None,
     ),
     "GET /api/v1/backfills": lambda _: ("/backfills", None),
     "POST /api/v1/backfills": lambda f: (
@@ -239,6 +251,7 @@ FLOW_BODIES: tuple[str, ...] = (
     "POST /api/v1/flows/preview",
     "POST /api/v1/backfills",
     "POST /api/v1/cancel",
+    "POST /api/v1/pipeline-configs/edit",
     "POST /api/v1/flows/replay",
     "POST /api/v1/events",
     "POST /api/v1/gates/check",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from penstock.client import Client
@@ -17,9 +18,10 @@ from penstock.flows.gates.records import (
 )
 from penstock.flows.items.records import ItemRetry
 from penstock.flows.records import CompletionReport, FlowRequest
-from penstock.recovery.records import BackfillRequest, CancelRequest, FlowReplay
+from penstock.recovery.records import BackfillRequest, CancelRequest, ConfigEdit, FlowReplay
 from penstock.runs.action_records import RunTrigger
 from penstock.runs.external.records import RunStateReport, RunWaitRequest
+from penstock.schedules.records import ConfigChange
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]
@@ -154,6 +156,14 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "recovery.cancel": [
         lambda c, t: c.recovery.cancel(CancelRequest(customer=t.customer_id)),
         lambda c, t: c.recovery.cancel(CancelRequest(customer=t.customer_id, is_dry_run=True)),
+    ],
+    "recovery.edit_configs": [
+        lambda c, t: c.recovery.edit_configs(
+            ConfigEdit(customer=t.customer_id, change=ConfigChange(priority=9))
+        )
+    ],
+    "configs.due": [
+        lambda c, t: c.configs.due(datetime(2025, 11, 17, tzinfo=UTC), customer=t.customer_id)
     ],
     "recovery.slowest": [lambda c, t: c.recovery.slowest(customer=t.customer_id)],
     "interventions.approve": [lambda c, t: c.interventions.approve(encode("int", t.item), "ok")],

@@ -142,6 +142,18 @@ def parse_when(text: str | None, field: str, now: int) -> int | None:
         raise InvalidInput(field, expected, text, error.fix) from None
 
 
+def parse_time_of_day(text: str, timezone: str, now: int) -> int | None:
+    """Parse HH:MM to the next such time of the wall clock of a zone; None if it is no such time."""
+    hour, colon, minute = text.partition(":")
+    is_time = colon and len(minute) == 2 and hour.isdecimal() and minute.isdecimal()
+    if not is_time or not (int(hour) < 24 and int(minute) < 60):
+        return None
+    # Imported here because few commands need it.
+    from penstock.schedules.cadence import cron, next_after
+
+    return next_after(cron(f"{int(minute)} {int(hour)} * * *", timezone), now - 1)
+
+
 def parse_pairs(given: Sequence[str], field: str) -> dict[str, Any]:
     """Parse key=value pairs; a value that is valid JSON is decoded, any other stays text."""
     found: dict[str, Any] = {}

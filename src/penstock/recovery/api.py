@@ -72,4 +72,15 @@ routes.post(
     Recovery.cancel,
     example={"customer_id": "acme", "from": "2025-11-01", "to": "2025-11-30", "dry_run": True},
 )
+routes.post(
+    "/pipeline-configs/edit",
+    Permission.OPERATE,
+    Recovery.edit_configs,
+    example={
+        "pipeline_template": "cost_billing",
+        "current_cron": "0 2 * * *",
+        "change": {"schedule_cron": "0 3 * * *"},
+        "dry_run": True,
+    },
+)
 routes.get("/processors/slowest", Permission.READ, Recovery.slowest)

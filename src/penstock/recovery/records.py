@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from penstock.core.records.record import JsonObject, Meta, Record, Seconds, Time, field
 from penstock.flows.records import Flow
 from penstock.recovery.fates import BackfillState, PartitionState
+from penstock.schedules.records import ConfigChange
 
 __all__ = [
     "Backfill",
@@ -16,8 +17,12 @@ __all__ = [
     "BlastRadius",
     "CancelRequest",
     "CancelStep",
+    "ConfigEdit",
+    "ConfigEditStep",
+    "EditedConfig",
     "Effect",
     "FlowReplay",
+    "RefusedEdit",
     "ReplayedFlow",
     "SlowProcessor",
 ]
@@ -301,3 +306,69 @@ class SlowProcessor(Record):
     """Longest duration."""
     total: Seconds = field(name="total_seconds")
     """Sum of the durations."""
+
+
+class ConfigEdit(Record):
+    """A change of all configs that match; at least one filter is required."""
+
+    change: ConfigChange
+    """Fields to change; omitted ones keep their values."""
+    customer: _Name | None = field(name="customer_id", default=None)
+    """Change only configs of this customer."""
+    pipeline: _Name | None = field(name="pipeline_template", default=None)
+    """Change only configs of this pipeline."""
+    cron: _Name | None = field(name="current_cron", default=None)
+    """Change only configs with this cron expression."""
+    is_active: bool | None = None
+    """Change only active, or only inactive, configs."""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+    """Maximum number of configs that one step reads."""
+    after: Annotated[str, Meta(max_length=64)] | None = None
+    """`next_after` of the previous step."""
+    reason: _Reason = ""
+    """Reason for the change, recorded in the audit trail."""
+    is_dry_run: bool = field(name="dry_run", default=False)
+    """Whether to return what would happen and change nothing."""
+
+
+class EditedConfig(Record):
+    """A config that was changed, or would be."""
+
+    config_id: str
+    """Id of the config (`cfg_…`)."""
+    customer: str = field(name="customer_id")
+    """Customer that owns it."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    before: JsonObject
+    """Changed fields with their old values."""
+    after: JsonObject
+    """Changed fields with their new values."""
+
+
+class RefusedEdit(Record):
+    """A config that cannot be changed like this."""
+
+    config_id: str
+    """Id of the config (`cfg_…`)."""
+    why: str
+    """Reason for the refusal, with the fix."""
+
+
+class ConfigEditStep(Record):
+    """One step of changing configs by filter; repeat it with `next_after` until that is null."""
+
+    is_dry_run: bool = field(name="dry_run")
+    """Whether nothing was changed."""
+    impact: BlastRadius
+    """What this step affects."""
+    matched: int
+    """Number of configs that match the filter, in all steps."""
+    changed: list[EditedConfig]
+    """Configs that this step changed."""
+    unchanged: int
+    """Number of configs of this step that are like this already."""
+    refused: list[RefusedEdit]
+    """Configs of this step that cannot be changed like this."""
+    next_after: str | None
+    """Value of `after` for the next step; null after the last one."""

@@ -26,6 +26,7 @@ __all__ = [
     "BulkOutcome",
     "Config",
     "ConfigChange",
+    "DueConfig",
     "FutureOccurrence",
     "MissedOccurrences",
     "NewConfig",
@@ -293,6 +294,26 @@ class AuditEntry(Record):
     """Hash of the previous entry in the chain."""
     hash: str
     """Hash over this entry and the previous hash."""
+
+
+class DueConfig(Record):
+    """A config that fires in a window of time."""
+
+    config_id: str
+    """Id of the config (`cfg_…`)."""
+    customer: str = field(name="customer_id")
+    """Customer that owns it."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    at: Time = field(name="scheduled_time")
+    """Its first scheduled time in the window."""
+    starts_at: Time
+    """Time at which that occurrence starts: the scheduled time and the config's share of its
+    jitter."""
+    occurrences: int
+    """Number of occurrences in the window, at most 1,000."""
+    is_paused: bool
+    """Whether the config itself is paused."""
 
 
 class MissedOccurrences(Record):

@@ -17,11 +17,14 @@ from penstock.flows.client.closing import flow_close
 from penstock.flows.from_rows import flow_record
 from penstock.flows.store.flows import phase_states
 from penstock.recovery.blast_radius import blast_radius, listed_effect
+from penstock.recovery.client.config_edits import config_edit
 from penstock.recovery.client.replays import replay_choose, replay_impact, replay_open
 from penstock.recovery.records import (
     BlastRadius,
     CancelRequest,
     CancelStep,
+    ConfigEdit,
+    ConfigEditStep,
     FlowReplay,
     ReplayedFlow,
     SlowProcessor,
@@ -119,6 +122,18 @@ class Recovery:
             )
 
         return self._store.write(body)
+
+    def edit_configs(self, request: ConfigEdit) -> ConfigEditStep:
+        """Change all configs that match a filter, in bounded steps; each change is audited.
+
+        A config that cannot be changed like this is refused; the others are changed. Pass the
+        result's `next_after` to the next step.
+        """
+        done = self._store.write(
+            lambda tx: config_edit(tx, self._store, self._names, request, self._actor)
+        )
+        self._store.wake(["schedule"])
+        return done
 
     def slowest(
         self,

@@ -18,6 +18,15 @@ class WorkFilter(NamedTuple):
     last: str | None = None
 
 
+class ConfigFilterRow(NamedTuple):
+    """Which configs are meant; None matches all."""
+
+    customer: CustomerKey | None
+    pipeline: PipelineKey | None
+    cron: str | None
+    is_active: bool | None
+
+
 class MatchingWork(NamedTuple):
     """How much work matches."""
 
@@ -76,3 +85,14 @@ def processor_durations(
         "limit": limit,
     }
     return [ProcessorDurations._make(row) for row in tx.rows("processor_durations", params)]
+
+
+def configs_matching(tx: Tx, wanted: ConfigFilterRow, after: int, n: int) -> list[int]:
+    """Return configs that match, in id order."""
+    rows = tx.rows("configs_matching", {**wanted._asdict(), "after": after, "n": n})
+    return [int(row[0]) for row in rows]
+
+
+def configs_matching_count(tx: Tx, wanted: ConfigFilterRow) -> int:
+    """Return how many configs match."""
+    return int(one(tx.rows("configs_matching_count", wanted._asdict()))[0])

@@ -47,6 +47,7 @@ routes.post(
     ),
 )
 routes.get("/pipeline-configs", Permission.READ, Configs.list)
+routes.get("/schedules/due", Permission.READ, Configs.due)
 routes.get("/pipeline-configs/{config_id}", Permission.READ, Configs.get, etag="version")
 routes.patch(
     "/pipeline-configs/{config_id}",

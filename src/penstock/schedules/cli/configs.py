@@ -8,15 +8,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from penstock.cli import output
 from penstock.cli.app import App, Group, dry_run_option
-from penstock.cli.arguments import CONFIG, confirm
+from penstock.cli.arguments import CONFIG, confirm, parse_time_of_day, parse_when
 from penstock.cli.rows import collect
-from penstock.core.clock import format_duration
+from penstock.core.clock import format_duration, parse_duration, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import to_json_value
 from penstock.core.records.validation import convert_input
+from penstock.recovery.records import ConfigEdit, ConfigEditStep
 from penstock.schedules.cli.create import (
     api_names,
     config_field_options,
@@ -27,9 +29,11 @@ from penstock.schedules.cli.create import (
 from penstock.schedules.records import ConfigChange
 
 if TYPE_CHECKING:
+    from penstock.client import UseCaseGroups
     from penstock.schedules.records import AuditEntry, FutureOccurrence, StoredConfig
 
 LIMIT = click.IntRange(1, 10_000)
+EDITS_SHOWN = 20
 REASON = click.option(
     "--reason", default="", metavar="TEXT", help="Reason, recorded in the audit trail."
 )
@@ -132,6 +136,83 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
             config_id, change, version=given["version"], reason=given["reason"]
         )
     _changed(app, changed, f"changed ({', '.join(sorted(fields))})")
+
+
+@configs.command("edit")
+@click.option("--of-customer", metavar="ID", help="Only configs of this customer.")
+@click.option("--of-pipeline", metavar="NAME", help="Only configs of this pipeline.")
+@click.option("--where-cron", metavar="CRON", help="Only configs with this cron expression.")
+@click.option("--where-active/--where-inactive", default=None, help="Only active or inactive ones.")
+@config_field_options
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+@REASON
+@click.pass_obj
+def edit(app: App, /, **given: Any) -> None:
+    """Change all configs that match a filter, such as the cron of 500 customers.
+
+    Each config is checked and audited like a single change; those that cannot be changed like this
+    are listed with the reason.
+    """
+    fields = given_config_fields(given)
+    if not fields:
+        raise InvalidInput("fields", "at least one change", None, "For example --cron '0 3 * * *'.")
+    wanted = ConfigEdit(
+        change=convert_input(fields, ConfigChange),
+        customer=given["of_customer"],
+        pipeline=given["of_pipeline"],
+        cron=given["where_cron"],
+        is_active=given["where_active"],
+        reason=given["reason"],
+        is_dry_run=True,
+    )
+    with app.connect() as client, api_names():
+        if given["dry_run"] or not (given["yes"] or app.is_json):
+            seen = _edited(client, wanted)
+            if given["dry_run"]:
+                app.emit(seen, lambda: _print_edited(seen))
+                return
+            _print_edited(seen)
+            confirm(f"Change {output.plural(len(seen.changed), 'config')}?")
+        done = _edited(client, msgspec.structs.replace(wanted, is_dry_run=False))
+    app.emit(done, lambda: _print_edited(done))
+
+
+@configs.command("due")
+@click.option("--at", required=True, metavar="WHEN",
+              help="Start of the window: HH:MM, an ISO time, or an age.")  # fmt: skip
+@click.option("--for", "window", default="1m", show_default=True, metavar="DURATION",
+              help="Length of the window, at most 32d.")  # fmt: skip
+@click.option("--timezone", default="UTC", show_default=True, help="Time zone of HH:MM.")
+@click.option("--customer", metavar="ID", help="Only configs of this customer.")
+@click.option("--pipeline", metavar="NAME", help="Only configs of this pipeline.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
+@click.pass_obj
+def due(app: App, /, *, at: str, window: str, timezone: str, limit: int, **given: Any) -> None:
+    """List the active configs that fire in a window, such as `--at 03:00 --for 1h`."""
+    with app.connect() as client:
+        now = client.now()
+        begin = parse_time_of_day(at, timezone, now)
+        if begin is None:
+            begin = parse_when(at, "at", now)
+        assert begin is not None
+        start, end = to_datetime(begin), to_datetime(begin + parse_duration(window, "for"))
+        page = collect(
+            lambda n, place: client.configs.due(start, end, **given, limit=n, cursor=place), limit
+        )
+    app.emit_page(
+        page,
+        {
+            "CONFIG": lambda one: one.config_id,
+            "CUSTOMER": lambda one: one.customer,
+            "PIPELINE": lambda one: one.pipeline,
+            "SCHEDULED": lambda one: output.format_time(one.at, now),
+            "STARTS": lambda one: output.format_time(one.starts_at),
+            "TIMES": lambda one: one.occurrences,
+            "PAUSED": lambda one: "yes" if one.is_paused else None,
+        },
+        empty="No active config fires in this window.",
+    )
 
 
 @configs.command("enable")
@@ -271,6 +352,34 @@ def ledger(app: App, config_id: str, limit: int) -> None:
         },
         empty="Every occurrence so far has started.",
     )
+
+
+def _edited(client: UseCaseGroups, wanted: ConfigEdit) -> ConfigEditStep:
+    """Change, or only check, all configs that match, step by step; return the sum of the steps."""
+    step = client.recovery.edit_configs(wanted)
+    changed, refused, unchanged = list(step.changed), list(step.refused), step.unchanged
+    while step.next_after is not None:
+        step = client.recovery.edit_configs(msgspec.structs.replace(wanted, after=step.next_after))
+        changed += step.changed
+        refused += step.refused
+        unchanged += step.unchanged
+    return msgspec.structs.replace(
+        step, changed=changed, refused=refused, unchanged=unchanged, next_after=None
+    )
+
+
+def _print_edited(step: ConfigEditStep) -> None:
+    verb = "would change" if step.is_dry_run else "changed"
+    click.echo(f"{output.plural(len(step.changed), 'config')} {verb}, {step.unchanged} are like "
+               f"this already, {len(step.refused)} refused.")  # fmt: skip
+    for one in step.changed[:EDITS_SHOWN]:
+        words = ", ".join(f"{name} {one.before.get(name)} -> {value}"
+                          for name, value in one.after.items())  # fmt: skip
+        click.echo(output.escape_control(f"  {one.config_id} {one.customer}: {words}"))
+    if len(step.changed) > EDITS_SHOWN:
+        click.echo(f"  and {len(step.changed) - EDITS_SHOWN} more: --json lists them all")
+    for refusal in step.refused[:EDITS_SHOWN]:
+        click.echo(output.escape_control(f"  refused {refusal.config_id}: {refusal.why}"))
 
 
 def _switch(app: App, config_ids: Sequence[str], reason: str, *, is_active: bool) -> None:

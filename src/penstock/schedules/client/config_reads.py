@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.core.clock import MINUTE, request_time
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.core.records.parameters import ConfigId, Customer, CustomerFilter, PipelineFilter
 from penstock.core.records.record import Page
 from penstock.db.store import Transactions, Tx
+from penstock.schedules.client.due import WINDOW_MAX, DueRow, due_list, due_record
 from penstock.schedules.client.parameters import (
     PREVIEW_MAX,
     AfterConfig,
@@ -18,12 +20,15 @@ from penstock.schedules.client.parameters import (
     IsActive,
     PageOffset,
     PreviewCount,
+    WindowEnd,
+    WindowStart,
 )
 from penstock.schedules.description import cadence_of
 from penstock.schedules.from_rows import audit_record, config_record, missed_record, preview_record
 from penstock.schedules.preview import preview_occurrences
 from penstock.schedules.records import (
     AuditEntry,
+    DueConfig,
     MissedOccurrences,
     SchedulePreview,
     StoredConfig,
@@ -121,6 +126,44 @@ class ConfigReads:
         anchor = config.next_run_time or config.created_at
         info = self._names.pipeline(config.pipeline)
         return preview_record(preview_occurrences(cadence, now, n, anchor), info, config.timezone)
+
+    def due(
+        self,
+        at: WindowStart,
+        until: WindowEnd = None,
+        *,
+        customer: CustomerFilter = None,
+        pipeline: PipelineFilter = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[DueConfig]:
+        """List the active configs that fire in a window of time, by config id."""
+        begin = request_time(at, "at")
+        end = begin + MINUTE if until is None else request_time(until, "until")
+        if not begin < end <= begin + WINDOW_MAX:
+            raise InvalidInput("until", "a time at most 32 days after `at`", until)
+
+        def body(tx: Tx, after: int) -> Sequence[DueRow]:
+            info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
+            return due_list(
+                tx,
+                (begin, end),
+                customer_key=self._names.customer_key(tx, customer),
+                pipeline_key=None if info is None else info.pipeline_key,
+                after=after,
+                limit=limit,
+            )
+
+        return paged(
+            self._names,
+            "configs.due",
+            lambda place: self._store.read(lambda tx: body(tx, place[0] if place else 0)),
+            cursor=cursor,
+            limit=limit,
+            position=lambda row: [row.config.config_id],
+            record=due_record,
+            filters={"at": at, "until": until, "customer": customer, "pipeline": pipeline},
+        )
 
     def audit_of(
         self, config_id: ConfigId, *, limit: PageLimit = 50, cursor: Cursor = None

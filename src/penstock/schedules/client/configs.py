@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from msgspec import structs
 
 import penstock.schedules.client.config_changes as changes
-from penstock.access.store.names import check_limit
+from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.clock import MINUTE
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
@@ -164,9 +164,7 @@ class Configs(ConfigReads):
         def body(tx: Tx) -> StoredConfig:
             old = self._locked(tx, number)
             _check_version(old, expected)
-            before = as_draft(old)
-            draft = _parsed(given_fields(change), before)
-            self._check_draft(draft, tx, before)
+            draft = changed_draft(tx, self._names, old, change)
             action = "UPDATED"
             if draft.is_active != old.is_active:
                 action = "ACTIVATED" if draft.is_active else "DEACTIVATED"
@@ -276,22 +274,31 @@ class Configs(ConfigReads):
 
     def _draft(self, config: Config) -> ConfigInput:
         draft = _parsed(given_fields(config))
-        self._check_draft(draft)
+        _check_draft(self._names, draft)
         return draft
-
-    def _check_draft(
-        self, draft: ConfigInput, tx: Tx | None = None, old: ConfigInput | None = None
-    ) -> None:
-        """Check a config against the declaration of its pipeline: parameters and partitions."""
-        info = self._names.pipeline(draft.pipeline, "pipeline", tx=tx)
-        validate(info.definition.get("parameters"), json.loads(draft.parameters))
-        if old is None or draft.cadence != old.cadence:
-            _check_partitions(draft, info.definition)
 
     def _locked(self, tx: Tx, number: int) -> ConfigRow:
         owner = self._names.customer_key(tx, None)
         config_lock(tx, number)
         return existing(config_get(tx, number, owner), number)
+
+
+def changed_draft(tx: Tx, names: NameResolver, old: ConfigRow, change: ConfigChange) -> ConfigInput:
+    """Return what a change makes of a config; raise InvalidInput if it may not be that."""
+    before = as_draft(old)
+    draft = _parsed(given_fields(change), before)
+    _check_draft(names, draft, tx, before)
+    return draft
+
+
+def _check_draft(
+    names: NameResolver, draft: ConfigInput, tx: Tx | None = None, old: ConfigInput | None = None
+) -> None:
+    """Check a config against the declaration of its pipeline: parameters and partitions."""
+    info = names.pipeline(draft.pipeline, "pipeline", tx=tx)
+    validate(info.definition.get("parameters"), json.loads(draft.parameters))
+    if old is None or draft.cadence != old.cadence:
+        _check_partitions(draft, info.definition)
 
 
 def _check_partitions(draft: ConfigInput, definition: Mapping[str, Any]) -> None:

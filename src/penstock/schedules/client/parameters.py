@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from penstock.core.records.record import InBody, InHeader, Meta, Minutes, Wire
+from penstock.core.records.record import InBody, InHeader, Meta, Minutes, Time, Wire
 
 PREVIEW_MAX = 1_000
 OFFSET_MAX = 9_000
@@ -36,6 +36,11 @@ DeleteReason: TypeAlias = Annotated[
 ]
 TriggerSource: TypeAlias = Annotated[
     str, Meta(description="Trigger source to record on the runs.", max_length=64)
+]
+WindowStart: TypeAlias = Annotated[Time, Meta(description="Start of the window, included.")]
+WindowEnd: TypeAlias = Annotated[
+    Time | None,
+    Meta(description="End of the window, excluded; a minute after its start if omitted."),
 ]
 PreviewCount: TypeAlias = Annotated[
     int, Meta(description="Number of occurrences to return.", ge=1, le=PREVIEW_MAX)

@@ -111,6 +111,20 @@ WHERE f.config_id > :after AND f.deleted_at IS NULL
     AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
 ORDER BY f.config_id LIMIT :limit;
 
+-- name: schedule_cadences
+-- The cadences by which configs fire.
+-- scope: system (cadences have no customer)
+SELECT DISTINCT s.cadence, d.cron, d.timezone, d.interval_us
+FROM schedule s JOIN cadences d ON d.cadence = s.cadence;
+
+-- name: config_list_by_cadence
+-- Configs that fire by one of these cadences, in id order; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id > :after AND f.deleted_at IS NULL AND s.cadence {{any cadences}}
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+ORDER BY f.config_id LIMIT :limit;
+
 -- name: config_health_reset
 -- Reset the failure count when a config is enabled again.
 -- scope: system (by config id)

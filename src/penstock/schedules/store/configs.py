@@ -18,6 +18,7 @@ from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
+from penstock.schedules.cadence import Cadence
 from penstock.schedules.rows import ConfigRow
 
 
@@ -103,6 +104,34 @@ def config_list(
         "limit": limit,
     }
     return [_config(row) for row in tx.rows("config_list", params)]
+
+
+def schedule_cadences(tx: Tx) -> dict[int, Cadence]:
+    """Return the cadences by which configs fire, by key."""
+    return {
+        int(key): Cadence(cron=cron or None, timezone=zone, interval_us=interval or None)
+        for key, cron, zone, interval in tx.rows("schedule_cadences")
+    }
+
+
+def config_list_by_cadence(
+    tx: Tx,
+    cadences: Sequence[int],
+    *,
+    customer_key: CustomerKey | None,
+    pipeline_key: PipelineKey | None,
+    after: int,
+    limit: int,
+) -> list[ConfigRow]:
+    """Return active configs that fire by one of these cadences, in id order."""
+    params = {
+        "cadences": list(cadences),
+        "customer": customer_key,
+        "pipeline": pipeline_key,
+        "after": after,
+        "limit": limit,
+    }
+    return [_config(row) for row in tx.rows("config_list_by_cadence", params)]
 
 
 def config_health_reset(tx: Tx, config_id: int) -> None:

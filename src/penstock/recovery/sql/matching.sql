@@ -1,4 +1,4 @@
--- Work that a filter selects for cancelling, and how long processors take.
+-- Work and configs that a filter selects, and how long processors take.
 
 -- name: flows_open_matching
 -- Open flows that match, oldest first.
@@ -61,3 +61,25 @@ FROM ranked k JOIN processors p ON p.processor = k.processor
 JOIN pipelines l ON l.pipeline = p.pipeline
 WHERE CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline
 GROUP BY l.name, p.phase, p.name ORDER BY 6 DESC, 1, 2, 3 LIMIT :limit;
+
+-- name: configs_matching
+-- Configs that match, in id order.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT f.config_id FROM configs f LEFT JOIN cadences d ON d.cadence = f.cadence
+WHERE f.deleted_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+    AND (CAST(:cron AS text) IS NULL OR d.cron = :cron)
+    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+    AND f.config_id > :after
+ORDER BY f.config_id LIMIT :n;
+
+-- name: configs_matching_count
+-- How many configs match.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT count(*) FROM configs f LEFT JOIN cadences d ON d.cadence = f.cadence
+WHERE f.deleted_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+    AND (CAST(:cron AS text) IS NULL OR d.cron = :cron)
+    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active);
