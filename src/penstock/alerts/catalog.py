@@ -27,6 +27,9 @@ class EventRule(NamedTuple):
 
 EVENT_RULES: Final[Mapping[str, EventRule]] = {
     "alert_channel_failing": EventRule("a channel failed three times in a row", ("HIGH",)),
+    "backfill_failed": EventRule("partitions of a backfill failed", ("MEDIUM",)),
+    "backfill_paused": EventRule("too many partitions of a backfill failed", ("MEDIUM",)),
+    "backfill_stuck": EventRule("a backfill cannot continue", ("MEDIUM",)),
     "cadence_unplannable": EventRule("the schedule of a config has no next time", ("HIGH",)),
     "common_cause": EventRule("many configs fail with the same error", ("HIGH",)),
     "config_disabled": EventRule("five dead runs in a row disabled a config", ("HIGH",)),
