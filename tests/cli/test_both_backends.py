@@ -343,7 +343,6 @@ REFUSED = [
 ]
 
 WRITES = [
-    "configs edit --of-customer acme --priority {n} --reason because",
     "backfill pair --partition a --parallelism 2 --reason again",
     *ALERT_WRITES,
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",

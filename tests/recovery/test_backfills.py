@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY
-from penstock.core.errors import IllegalTransition, InvalidInput, NotFound, PermanentError
+from penstock.core.errors import (
+    Conflict,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    PermanentError,
+)
 from penstock.db.store import Store, Tx
-from penstock.pipelines.partition import PartitionKind, PartitionRule
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.partition import PartitionKind, PartitionRule, day, range_of
 from penstock.recovery.partition_range import partitions_between
 from penstock.recovery.records import BackfillRequest
 from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock
+from penstock.worker.context import RunContext
 from tests.recovery.kit import PHASES, Services, Work
 
 
@@ -260,6 +268,35 @@ def test_phases_and_no_downstream(store: Store, clock: VirtualClock) -> None:
     assert work.seen == {("analytics", "2025-01-01"): 1}
 
 
+def test_one_pass(store: Store, clock: VirtualClock) -> None:
+    """A single flow processes the range; its processors see both ends."""
+    seen: list[Any] = []
+    pipeline = Pipeline("nba", partition=day("game_date"))
+
+    raw = pipeline.phase("raw")
+
+    @raw.processor("raw_it")
+    def raw_it(run: RunContext) -> None:
+        seen.append((run.partition, run.partition_range))
+
+    pipeline.phase("publish", after=raw).external("publish_it")
+
+    services = Services(store, clock, pipeline)
+    request = asked("2025-01-01", "2025-01-31", one_pass=True, phases=["raw"], no_downstream=True)
+    made = services.client.backfills.start(request)
+    assert (made.impact.flows, made.impact.runs) == (1, 1)
+    assert made.impact.command.endswith("--one-pass")
+    assert made.backfill is not None
+    assert (made.backfill.one_pass, made.backfill.total) == (True, 1)
+    services.work()
+    done = services.client.backfills.get(made.backfill.backfill_id)
+    assert (done.state, done.counts) == ("COMPLETE", {"COMPLETE": 1})
+    assert seen == [("2025-01-01..2025-01-31", ("2025-01-01", "2025-01-31"))]
+    services.trigger("2025-01-07")
+    with pytest.raises(Conflict, match="2025-01-07"):
+        services.client.backfills.start(request)
+
+
 def test_refused(store: Store, clock: VirtualClock) -> None:
     """Ranges that cannot be, and unknown backfills, name the field and the fix."""
     services = Services(store, clock, Work().pipeline)
@@ -292,5 +329,7 @@ def test_ranges() -> None:
         "2020-W52", "2020-W53", "2021-W01",
     ]  # fmt: skip
     assert between(PartitionKind.MONTH, "2025-11", "2026-01") == ["2025-11", "2025-12", "2026-01"]
+    assert range_of("2025-11..2026-01") == ("2025-11", "2026-01")
+    assert range_of("2025-11..2026-01-01") is range_of("a..b") is range_of("2025-11") is None
     with pytest.raises(InvalidInput, match="List its partitions"):
         between(PartitionKind.TEXT, "a", "b")

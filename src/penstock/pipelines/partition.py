@@ -132,6 +132,19 @@ def partition_on(rule: PartitionRule, today: date) -> str:
     return (today + timedelta(days=rule.offset)).isoformat()
 
 
+def range_text(first: str, last: str) -> str:
+    """Return the partition of a flow that processes a whole range at once."""
+    return f"{first}{_TO}{last}"
+
+
+def range_of(partition: str) -> tuple[str, str] | None:
+    """Return the first and the last partition of a range; None for a single partition."""
+    first, found, last = partition.partition(_TO)
+    if not found or not any(_is_valid(kind, first) and _is_valid(kind, last) for kind in _FORMS):
+        return None
+    return first, last
+
+
 def check_partition(rule: PartitionRule | None, value: str, field: str = "partition") -> str:
     """Return the value if it is a partition of this rule. Raise InvalidInput with the fix if not.
 
@@ -180,6 +193,7 @@ def _declared(
     return DeclaredPartition(rule=rule, column=column)
 
 
+_TO: Final = ".."
 _DAY_FORM: Final = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 _FORMS: Final = {
     PartitionKind.DAY: re.compile(_DAY_FORM, re.ASCII),

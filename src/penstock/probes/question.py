@@ -23,6 +23,7 @@ from penstock.pipelines.dependency import (
     ExpectKind,
     expected_by_function,
 )
+from penstock.pipelines.partition import range_of
 from penstock.probes.binding import bind_parameters, values_of
 from penstock.probes.names import column_quoted
 from penstock.probes.protocol import (
@@ -185,9 +186,15 @@ def _conditions(
     """Return the conditions on the rows of the flow; what they bind is added to `values`."""
     found = []
     if source.partition is not None:
-        values["partition"] = request.partition
         column = column_quoted(source.partition, dialect, alias)
-        found.append(f"{column} = {dialect.mark('partition')}")
+        bounds = range_of(request.partition)
+        if bounds is None:
+            values["partition"] = request.partition
+            found.append(f"{column} = {dialect.mark('partition')}")
+        else:
+            values["partition_from"], values["partition_to"] = bounds
+            found.append(f"{column} >= {dialect.mark('partition_from')}")
+            found.append(f"{column} <= {dialect.mark('partition_to')}")
     return found + _ownership(source, request, dialect, values, alias)
 
 

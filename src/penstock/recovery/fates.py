@@ -38,6 +38,8 @@ FAILED: Final = "backfill_failed"
 STUCK: Final = "backfill_stuck"
 ALERT_RULES: Final = (PAUSED, FAILED, STUCK)
 """Rules of the alerts about a backfill; resuming or cancelling it resolves them."""
+COMPLETE: Final = "complete"
+"""Why a partition is skipped that needs no more work."""
 LOGGED_COMPLETE: Final = "complete"
 """Status of a complete phase in the log of phases."""
 ENDED: Final = (BackfillState.COMPLETE, BackfillState.FAILED, BackfillState.CANCELLED)
@@ -56,7 +58,7 @@ def skip_reason(work: PartitionWork, existing: str, *, is_repeated: bool = False
     if existing == "all":
         return None
     if work.state == FlowState.COMPLETE or (work.state is None and work.is_complete):
-        return "complete"
+        return COMPLETE
     if existing == "missing" and not is_repeated and (work.state is not None or work.is_logged):
         return "processed before"
     return None

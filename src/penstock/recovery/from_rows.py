@@ -33,6 +33,7 @@ def backfill_record(row: BackfillRow, counts: Mapping[str, int], now: Micros) ->
         existing=row.existing,
         phases=list(row.phases),
         no_downstream=bool(row.no_downstream),
+        one_pass=bool(row.one_pass),
         total=total,
         done=done,
         counts={state.value: counts[state] for state in PartitionState if state in counts},

@@ -100,6 +100,9 @@ class BackfillRequest(Record):
     existing: Literal["incomplete", "missing", "all"] = "incomplete"
     """What to process: partitions that have not completed, those that were never started, or all.
     A partition in progress is always skipped."""
+    one_pass: bool = False
+    """Open a single flow for the whole range, whose partition is `FROM..TO`. Its gates count the
+    rows of the range, and its processors read `run.partition_range`."""
     failures_max: Annotated[int, Meta(ge=1)] | None = None
     """Number of failed partitions after which the backfill is paused; null for no maximum."""
     parameters: JsonObject | None = None
@@ -141,6 +144,8 @@ class Backfill(Record):
     """Phases that its flows start with; empty for the entry phases."""
     no_downstream: bool
     """Whether the phases that follow are left out."""
+    one_pass: bool
+    """Whether a single flow processes the whole range."""
     total: int
     """Number of partitions."""
     done: int

@@ -19,6 +19,7 @@ from penstock.core.ids import encode
 from penstock.core.naming import ProcessorKey
 from penstock.entities.changed import NOT_INCREMENTAL, OUTSIDE, ChangedEntities
 from penstock.pipelines.declare.processor import Processor
+from penstock.pipelines.partition import range_of
 from penstock.runs.attempt_result import retry_settings
 from penstock.runs.rows import HeldRun
 
@@ -88,6 +89,11 @@ class RunInfo:
             if self.held.partition is not None
             else iso(self.held.occurrence_time)
         )
+
+    @property
+    def partition_range(self) -> tuple[str, str] | None:
+        """First and last partition of a one-pass backfill; None for a single partition."""
+        return range_of(self.partition)
 
     @property
     def mode(self) -> str | None:

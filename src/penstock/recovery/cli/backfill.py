@@ -46,6 +46,7 @@ PARTITION_STATES = tuple(state.value for state in PartitionState)
 @click.option("--existing", type=click.Choice(("incomplete", "missing", "all")),
               default="incomplete", show_default=True,
               help="Process what has not completed, what was never started, or all.")  # fmt: skip
+@click.option("--one-pass", is_flag=True, help="Open a single flow for the whole range.")
 @click.option("--max-failures", "failures_max", type=click.IntRange(1), metavar="N",
               help="Pause after this number of failed partitions.")  # fmt: skip
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
@@ -98,6 +99,7 @@ def _wanted(given: dict[str, Any]) -> BackfillRequest:
         parallelism=given["parallelism"],
         order=given["order"],
         existing=given["existing"],
+        one_pass=given["one_pass"],
         failures_max=given["failures_max"],
         parameters=parameters or None,
         priority=given["priority"],

@@ -13,7 +13,7 @@ from penstock.access.store.names import NameResolver, PipelineInfo, check_sole_c
 from penstock.access.store.registry import customer_get
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import new_correlation_id
 from penstock.core.naming import DEFAULT_CUSTOMER, CustomerKey
 from penstock.db.store import Tx
@@ -22,7 +22,7 @@ from penstock.flows.client.target import config_of
 from penstock.flows.plan import planned_of
 from penstock.flows.records import FlowRequest
 from penstock.flows.rows import BACKFILL
-from penstock.pipelines.partition import partition_rule_of
+from penstock.pipelines.partition import partition_rule_of, range_text
 from penstock.pipelines.plan import Plan, mode_and_partition
 from penstock.recovery.blast_radius import (
     affected_by,
@@ -32,7 +32,7 @@ from penstock.recovery.blast_radius import (
     work_effects,
 )
 from penstock.recovery.estimate import SAMPLES, flow_estimate, repeated
-from penstock.recovery.fates import BackfillState, PartitionState, skip_reason
+from penstock.recovery.fates import COMPLETE, BackfillState, PartitionState, skip_reason
 from penstock.recovery.partition_range import partitions_between, partitions_listed
 from penstock.recovery.records import BackfillRequest, BlastRadius
 from penstock.recovery.rows import NewBackfill, NewPartition
@@ -106,6 +106,16 @@ def backfill_choose(tx: Tx, names: NameResolver, request: BackfillRequest) -> Ch
             work = partition_work(tx, series, part, plan.last)
             reasons = {name: skip_reason(work[name], request.existing) for name in part}
             skipped |= {name: why for name, why in reasons.items() if why is not None}
+    if request.one_pass:
+        if request.first is None or request.last is None:
+            raise InvalidInput("one_pass", "a range with from and to", "a list of partitions")
+        busy = [f"{name} ({why})" for name, why in skipped.items() if why != COMPLETE]
+        if busy and request.existing != "missing":
+            raise Conflict(
+                f"a single flow over the range would repeat what is in progress: {busy[0]}. "
+                "Cancel it, or wait for it."
+            )
+        partitions, skipped = [range_text(request.first, request.last)], {}
     return ChosenPartitions(info, customer_id, key, config, mode, plan, partitions, skipped)
 
 
@@ -174,7 +184,7 @@ def backfill_create(
         failures_max=request.failures_max,
         start_phases=",".join(request.phases),
         no_downstream=request.no_downstream,
-        one_pass=False,
+        one_pass=request.one_pass,
         parameters=request_parameters(info, _flow_request(request), chosen.config),
         priority=request.priority,
         correlation_id=new_correlation_id(),
@@ -257,6 +267,6 @@ def _command(request: BackfillRequest) -> str:
     ):
         if value != default:
             parts += [option, str(value)]
-    if request.no_downstream:
-        parts.append("--no-downstream")
+    parts += ["--no-downstream"] if request.no_downstream else []
+    parts += ["--one-pass"] if request.one_pass else []
     return " ".join(["penstock", *(shlex.quote(part) for part in parts)])
