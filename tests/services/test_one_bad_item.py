@@ -358,9 +358,9 @@ CASES: dict[str, Case] = {
     "orchestrator": orchestrator_case,
     "admitter": admitter_case,
     "sweeper": sweeper_case,
-    "courier": delivery_case,
+    "delivery-sweeper": delivery_case,
     "pusher": pusher_case,
-    "relay": outbox_case,
+    "outbox-publisher": outbox_case,
     "binder": binder_case,
     "replayer": replayer_case,
     "fallback": fallback_case,
@@ -379,7 +379,7 @@ WITHOUT_ITEMS = {
 def test_every_service_is_listed(harness: Harness) -> None:
     """A new service says what its bad item is, or why it has none."""
     services = build_services(harness.store, load({}), Events(), jitter=still, clock=harness.clock)
-    assert {service.name for service in services} == set(CASES) | set(WITHOUT_ITEMS)
+    assert {one.service.name for one in services} == set(CASES) | set(WITHOUT_ITEMS)
 
 
 @pytest.mark.parametrize("name", CASES)

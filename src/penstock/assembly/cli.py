@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.pipeline import Pipeline
 
 INTERRUPTED_EXIT_CODE = 130
-SERVICES = (
-    "scheduler, orchestrator, admitter, sweeper, delivery sweeper, pusher, outbox publisher, "
-    "binder, replayer, sealer, pruner, alert evaluator, alert sender, dispatcher"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +165,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             made.start()
         if server is not None:
             server.start()
-        _introduce(app, settings, declared, parts, url, key)
+        _introduce(app, settings, declared, parts, [loop.name for loop in loops], url, key)
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
@@ -199,6 +195,7 @@ def _introduce(
     settings: Settings,
     declared: list[Pipeline],
     parts: _Parts,
+    services: list[str],
     url: str | None,
     key: str | None,
 ) -> None:
@@ -217,7 +214,7 @@ def _introduce(
     app.hint(f"Penstock{what} is up (process {os.getpid()}).")
     app.hint(f"  state      {where}")
     if parts.services:
-        app.hint(f"  services   {SERVICES}")
+        app.hint(f"  services   {', '.join(services)}")
     if parts.worker:
         lease = format_duration(settings.session_lease)
         concurrency = f"concurrency {settings.worker_slots}"

@@ -11,6 +11,7 @@ import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
@@ -270,6 +271,13 @@ def build_worker(
     )
 
 
+class ScheduledService(NamedTuple):
+    """A service, and when its steps run."""
+
+    service: Service
+    schedule: LoopSchedule
+
+
 def build_services(
     store: StoreView,
     settings: Settings,
@@ -279,11 +287,12 @@ def build_services(
     clock: Clock | None = None,
     pipelines: Sequence[Pipeline] = (),
     warehouses: Mapping[str, str] | None = None,
-) -> list[Service]:
+) -> list[ScheduledService]:
     """Build every service except the worker, in the order in which work passes on.
 
     warehouses: addresses by the names that pipelines use, in addition to those of the settings.
     """
+    has_threads = clock is None
     probes = build_probes(settings, clock or SystemClock(), warehouses)
     holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
@@ -297,37 +306,43 @@ def build_services(
         interventions_us=settings.interventions_retention,
         overrides_us=settings.overrides_retention,
     )
-    return [
-        Scheduler(store, options, events=events, clock=clock),
-        Orchestrator(
-            store,
-            probes.probe,
-            query=probes.query_items,
-            holder=holder,
-            pipelines=pipelines,
-            threads=PROBE_THREADS if clock is None else 0,
-        ),
-        Admitter(store),
-        Sweeper(store, jitter=jitter, events=events),
-        DeliverySweeper(store, jitter=jitter),
-        build_pusher(store, settings, events, jitter=jitter, clock=clock),
-        OutboxPublisher(store),
-        Binder(store, jitter=jitter, threads=BINDER_THREADS if clock is None else 0),
-        Replayer(
-            store, build_health_check(settings), threads=HEALTH_THREADS if clock is None else 0
-        ),
-        Sealer(
-            store, heads=HeadsFile(Path(heads)) if (heads := settings.seal_heads_file) else None
-        ),
-        Pruner(store, retention=retention),
-        Vacuum(store),
-        SchedulerFallback(store, probes.probe, holder=holder, pipelines=pipelines),
-        SelfHeal(store, probes.probe, holder=holder, pipelines=pipelines),
-        Backfiller(store),
-        build_evaluator(store, settings, clock=clock),
-        build_sender(store, settings, jitter=jitter, clock=clock),
-        Monitor(store, probes.probe),
+    orchestrator = Orchestrator(
+        store,
+        probes.probe,
+        query=probes.query_items,
+        holder=holder,
+        pipelines=pipelines,
+        threads=PROBE_THREADS if has_threads else 0,
+    )
+    binder = Binder(store, jitter=jitter, threads=BINDER_THREADS if has_threads else 0)
+    checks = build_health_check(settings)
+    replayer = Replayer(store, checks, threads=HEALTH_THREADS if has_threads else 0)
+    heads = settings.seal_heads_file
+    sealer = Sealer(store, heads=HeadsFile(Path(heads)) if heads else None)
+    pusher = build_pusher(store, settings, events, jitter=jitter, clock=clock)
+    fallback = SchedulerFallback(store, probes.probe, holder=holder, pipelines=pipelines)
+    self_heal = SelfHeal(store, probes.probe, holder=holder, pipelines=pipelines)
+    made: list[tuple[Service, LoopSchedule]] = [
+        (Scheduler(store, options, events=events, clock=clock), _every(SECOND, "schedule")),
+        (orchestrator, _every(SECOND, "flows")),
+        (Admitter(store), _every(SECOND, "admit")),
+        (Sweeper(store, jitter=jitter, events=events), _every(settings.sweep_interval)),
+        (DeliverySweeper(store, jitter=jitter), _every(SECOND)),
+        (pusher, _every(SECOND, "push")),
+        (OutboxPublisher(store), _every(SECOND, "outbox")),
+        (binder, _every(SECOND, "bound")),
+        (replayer, _every(60 * SECOND)),
+        (sealer, _every(settings.seal_interval)),
+        (Pruner(store, retention=retention), _every(settings.prune_interval)),
+        (Vacuum(store), _every(5 * SECOND)),
+        (fallback, _every(10 * SECOND)),
+        (self_heal, _every(60 * SECOND)),
+        (Backfiller(store), _every(SECOND, "backfill")),
+        (build_evaluator(store, settings, clock=clock), _every(5 * SECOND)),
+        (build_sender(store, settings, jitter=jitter, clock=clock), _every(SECOND)),
+        (Monitor(store, probes.probe), _every(10 * SECOND)),
     ]
+    return [ScheduledService(service, schedule) for service, schedule in made]
 
 
 def build_scheduler_loops(
@@ -335,31 +350,8 @@ def build_scheduler_loops(
 ) -> list[Loop]:
     """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
-    schedules = (
-        _loop_schedule(SECOND, "schedule"),
-        _loop_schedule(SECOND, "flows"),
-        _loop_schedule(SECOND, "admit"),
-        _loop_schedule(settings.sweep_interval),
-        _loop_schedule(SECOND),
-        _loop_schedule(SECOND, "push"),
-        _loop_schedule(SECOND, "outbox"),
-        _loop_schedule(SECOND, "bound"),
-        _loop_schedule(60 * SECOND),
-        _loop_schedule(settings.seal_interval),
-        _loop_schedule(settings.prune_interval),
-        _loop_schedule(5 * SECOND),
-        _loop_schedule(10 * SECOND),
-        _loop_schedule(60 * SECOND),
-        _loop_schedule(SECOND, "backfill"),
-        _loop_schedule(5 * SECOND),
-        _loop_schedule(SECOND),
-        _loop_schedule(10 * SECOND),
-    )
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
-    return [
-        Loop(service, schedule, store, events=events, jitter=jitter)
-        for service, schedule in zip(made, schedules, strict=True)
-    ]
+    return [Loop(*one, store, events=events, jitter=jitter) for one in made]
 
 
 def build_dispatcher_loops(
@@ -371,7 +363,7 @@ def build_dispatcher_loops(
     """
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     made = build_dispatcher(store, settings, events, callback_url=callback_url)
-    schedule = _loop_schedule(SECOND, f"runs:{HTTP_POOL}")
+    schedule = _every(SECOND, f"runs:{HTTP_POOL}")
     return [Loop(made, schedule, store, events=events, jitter=jitter)]
 
 
@@ -384,7 +376,7 @@ def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> l
     made: list[Service] = [Watchdog(store), build_sender(store, settings, jitter=jitter)]
     intervals = (15 * SECOND, 5 * SECOND)
     return [
-        Loop(service, _loop_schedule(interval), store, events=events, jitter=jitter)
+        Loop(service, _every(interval), store, events=events, jitter=jitter)
         for service, interval in zip(made, intervals, strict=True)
     ]
 
@@ -414,5 +406,5 @@ def build_supervisor(loops: Sequence[Loop]) -> Supervisor:
     return Supervisor(loops)
 
 
-def _loop_schedule(interval_us: int, *channels: str) -> LoopSchedule:
+def _every(interval_us: int, *channels: str) -> LoopSchedule:
     return LoopSchedule(interval_us=interval_us, channels=channels)

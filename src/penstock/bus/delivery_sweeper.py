@@ -47,7 +47,7 @@ class DeliverySweepCounts:
 class DeliverySweeper:
     """Service that moves deliveries on: due, lapsed and expired ones."""
 
-    name = "courier"
+    name = "delivery-sweeper"
 
     def __init__(
         self, store: Transactions, *, jitter: Callable[[], float], batch: int = SWEEP_MAX

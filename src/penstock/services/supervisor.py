@@ -63,6 +63,11 @@ class Loop:
         self._waiter: Waiter | None = None
         self.steps = 0
 
+    @property
+    def name(self) -> str:
+        """Name of the service."""
+        return self._service.name
+
     def start(self) -> None:
         """Start looping; a second call does nothing."""
         if self._thread is None:

@@ -41,7 +41,7 @@ class OutboxPublisher:
     bus subscriptions are rows in the store.
     """
 
-    name = "relay"
+    name = "outbox-publisher"
 
     def __init__(self, store: Transactions, *, batch: int = 500) -> None:
         self._store = store

@@ -94,7 +94,7 @@ class DemoSimulation:
         self._events = events
         self._cast = cast
         self._jitter = random.Random(cast.seed).random  # noqa: S311 - made repeatable
-        made = build_services(
+        scheduled = build_services(
             client.store,
             settings,
             events,
@@ -103,6 +103,7 @@ class DemoSimulation:
             pipelines=cast.pipelines,
             warehouses=cast.warehouses,
         )
+        made = [one.service for one in scheduled]
         self._scheduler, self._orchestrator, self._admitter, self._sweeper, *self._upkeep = made
         self._swept_at = self._kept_at = 0
 
