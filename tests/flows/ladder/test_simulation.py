@@ -65,7 +65,7 @@ def nba(**times: str) -> Pipeline:
     made = Pipeline("nba", partition="day", modes=game_day_modes(), timezone="UTC")
     before = None
     for name in ("raw", "analytics", "predict"):
-        before = made.phase(name, after=before, fallback=times.get(name))
+        before = made.phase(name, after=before, fallback=times.get(name, {}))
         before.processor(f"{name}_job")(work)
     return made
 
