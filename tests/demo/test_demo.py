@@ -34,7 +34,8 @@ def test_saas_demo(tmp_path: Path) -> None:
 
     assert shell.json("status")["pending_runs"] == 0
     assert shell.json("dlq", "list")["items"]
-    assert {alert["severity"] for alert in shell.json("alerts", "list")["items"]} == {"HIGH"}
+    severities = {alert["severity"] for alert in shell.json("alerts", "list")["items"]}
+    assert severities >= {"HIGH"}
     assert shell.json("doctor")["is_healthy"]
     assert "is enabled" in shell.ok("configs", "enable", record["disabled_configs"][0])
 

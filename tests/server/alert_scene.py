@@ -51,7 +51,7 @@ def _open(harness: Harness, customer: CustomerKey, key: str) -> str:
 
 
 ALERT_CALLS: Mapping[str, Callable[[AlertThings], tuple[str, Any]]] = {
-    "GET /api/v1/alerts": lambda _: ("/alerts?severity=HIGH", None),
+    "GET /api/v1/alerts": lambda _: ("/alerts", None),
     "GET /api/v1/alerts/{alert_id}": lambda s: (f"/alerts/{s.alerts[0]}", None),
     "POST /api/v1/alerts/{alert_id}/acknowledge": lambda s: (
         f"/alerts/{s.alerts[0]}/acknowledge",

@@ -204,8 +204,8 @@ def parse_alerts(table: object, rules: EgressRules = STRICT) -> AlertSettings:
                 raise InvalidInput(
                     f"rules.{name}", "a threshold: info, medium, high or critical", "none"
                 )
-        if not SECOND <= parse_duration(made.interval, "interval") <= MINUTE:
-            raise InvalidInput("interval", "1s to 1m", made.interval)
+        if not 5 * SECOND <= parse_duration(made.interval, "interval") <= MINUTE:
+            raise InvalidInput("interval", "5s to 1m", made.interval)
         if not 0 <= parse_duration(made.group_wait, "group_wait") <= MINUTE:
             raise InvalidInput("group_wait", "0s to 1m", made.group_wait)
         if made.heartbeat is not None:

@@ -59,7 +59,7 @@ def _at(metric: str, severity: str, threshold: float, hold: Micros = 0) -> Condi
 BUILT_IN: Final = (
     _rule(
         "dead_letters",
-        "{count} dead letters at {subject}, {recent} in the last 10 minutes",
+        "dead letters at {subject}: {count} open, {recent} in the last 10 minutes",
         "penstock dlq groups",
         _at("dead_letter_age_minutes", "MEDIUM", 5),
         _at("dead_letter_age_minutes", "CRITICAL", 15),
@@ -100,7 +100,7 @@ BUILT_IN: Final = (
     ),
     _rule(
         "cancellation_ignored",
-        "{value} runs have ignored a request to stop for 5 minutes",
+        "runs that have ignored a request to stop for 5 minutes: {value}",
         "penstock runs list --state RUNNING",
         _at("unstoppable_runs", "HIGH", 1),
     ),
