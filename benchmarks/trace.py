@@ -26,7 +26,7 @@ from penstock.worker.context import RunContext
 
 DAYS = 90
 STORED_SHARE = 13
-"""One of so many flows is stored: those of the last seven days."""
+"""One flow of this many is stored: those of the last seven days."""
 WIDTHS = {"scrape": 2, "raw": 2, "analytics": 2, "precompute": 2, "predict": 1, "publish": 1}
 """Processors of each phase."""
 PLAYERS = 50_000

@@ -33,13 +33,11 @@ def why(stage: Stage, customer: str = "acme") -> dict[str, str]:
 
 
 def test_nothing_waits(stage: Stage) -> None:
-    """A customer without anything that waits is said to have nothing held up."""
+    """A customer without anything that waits waits for nothing."""
     stage.client.runs.submit(Submission(pipeline="nightly", customer="acme"))
     stage.complete("load")
     found = why(stage)
-    assert found == {
-        "customer": "acme: 0 configs, 0 runs in progress, 0 pending: nothing is held up"
-    }
+    assert found == {"customer": "acme: 0 configs, 0 runs in progress, 0 pending: nothing waits"}
 
 
 def test_what_waits(stage: Stage) -> None:

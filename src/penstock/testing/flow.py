@@ -14,7 +14,6 @@ when it completes. Functions of processors are called only with `call=True`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -43,7 +42,6 @@ from penstock.testing.drive import STEPS_MAX, FlowDriver, FlowStuck
 from penstock.testing.fake_endpoint import replied
 from penstock.testing.fake_workers import ProcessorBehavior
 from penstock.testing.flow_results import FlowResults
-from penstock.testing.memory import save_store
 from penstock.testing.tables import TableContent
 from penstock.worker.context import RunContext
 from penstock.worker.endpoints.exchange import FakeReply
@@ -267,12 +265,6 @@ class FlowTest(FlowResults):
     def errors(self) -> Sequence[str]:
         """What the functions of processors raised, with the traceback, in order."""
         return self._workers.errors
-
-    def save(self, file: str) -> None:
-        """Write the database to a file, so that commands can be tried on what the test did:
-        `penstock --database-url sqlite:FILE explain …`. An existing file is replaced.
-        """
-        save_store(self.drive.store, Path(file))
 
     def report(self) -> str:
         """Return a report of all decisions, the state of every phase, and what functions raised."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from penstock.access.store.registry import pipeline_get
 from penstock.client import Client
 from penstock.core.ids import encode
 from penstock.core.stored_json import loads
+from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.flows.gates.rows import DecisionFilter, Trigger
 from penstock.flows.gates.store.gates import decision_list, triggers_of
@@ -16,6 +18,7 @@ from penstock.flows.rows import FlowFilter, FlowRow, PhaseRow
 from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.action_records import RunAction
+from penstock.testing.memory import save_store
 
 PAGE: Final = 1_000
 RUNS_MAX: Final = 10_000
@@ -33,6 +36,13 @@ class FlowResults:
     def report(self) -> str:
         """Return what happened so far, for messages."""
         raise NotImplementedError
+
+    def save(self, file: str) -> None:
+        """Write the database to a file, so that commands can be tried on what the test did:
+        `penstock --database-url sqlite:FILE explain …`. An existing file is replaced.
+        """
+        assert isinstance(self.store, SqliteStore), "a test has its store in memory"
+        save_store(self.store, Path(file))
 
     @property
     def flow(self) -> FlowRow:

@@ -24,7 +24,7 @@ from penstock.flows.explain.records import (
     TraceStep,
 )
 from penstock.flows.explain.trace import Trace
-from penstock.flows.explain.trace_steps import MissingStep, Step
+from penstock.flows.explain.trace_outside import MissingStep, Step
 from penstock.flows.explain.why import Cause, walk
 from penstock.flows.records import FlowRef
 

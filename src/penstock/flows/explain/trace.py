@@ -15,8 +15,13 @@ from penstock.flows.explain.explain import STATE_LABELS, headline_of
 from penstock.flows.explain.facts import FlowFact, PhaseFact, RunFact
 from penstock.flows.explain.processor_messages import describe_error, describe_items
 from penstock.flows.explain.times import LocalClock, format_list, format_span
-from penstock.flows.explain.trace_outside import OutsideFlows, outside_absences, outside_steps
-from penstock.flows.explain.trace_steps import MissingStep, Step
+from penstock.flows.explain.trace_outside import (
+    MissingStep,
+    OutsideFlows,
+    Step,
+    outside_absences,
+    outside_steps,
+)
 
 DONE = ("COMPLETE", "DEGRADED")
 ORDER = (

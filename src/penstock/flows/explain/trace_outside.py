@@ -1,4 +1,4 @@
-"""The part of a trace outside flows: messages and their deliveries, single runs, dead letters.
+"""Steps of a trace, and its part outside flows: messages, deliveries, single runs, dead letters.
 
 Pure, over rows of `tracking.rows`.
 """
@@ -15,7 +15,6 @@ from penstock.core.ids import encode
 from penstock.flows.explain.facts import RunFact
 from penstock.flows.explain.processor_messages import ERROR_CHARS, describe_run
 from penstock.flows.explain.times import LocalClock, format_span
-from penstock.flows.explain.trace_steps import MissingStep, Step
 from penstock.tracking.rows import ExecutionRow, MessageOfTrace, OpenDelivery, TracedDeadLetter
 
 _STATES = {0: "ready", 1: "leased", 2: "delayed", 3: "behind an earlier message of its key"}
@@ -27,6 +26,33 @@ _ENDS = {
     "message_lapsed": "did not ack it in time",
     "message_dead_letter": "gave it up",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An event of a trace.
+
+    kind: message, delivery, flow, gate, execution, report, phase, dead_letter or end.
+    """
+
+    at: Micros
+    kind: str
+    flow_id: str
+    phase: str | None
+    processor: str | None
+    text: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingStep:
+    """A phase, run or delivery that has not started or not completed, and why."""
+
+    flow_id: str | None
+    phase: str | None
+    text: str
+    since: Micros | None = None
+    until: Micros | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

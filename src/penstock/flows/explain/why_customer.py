@@ -79,7 +79,7 @@ def why_customer(fact: CustomerFact, local: LocalClock) -> Cause:
         f"{pending:,} pending"
     )
     if not children:
-        text += ": nothing is held up"
+        text += ": nothing waits"
     if fact.next_run_time is not None:
         children.append(
             Cause(
