@@ -62,6 +62,13 @@ class TestOwnership:
 class TestRows:
     """Rows of the partition, and the expected number of rows."""
 
+    def test_a_range_of_partitions(self, probes: ProbeRunner, site: Site) -> None:
+        """A one-pass backfill counts the rows, and what they are counted by, of the whole range."""
+        need = same_day("boxscores", expect=per(10, "schedule"))
+        found = probe_one(probes, site, need, f"2025-12-30..{DAY}")
+        assert (found.rows, found.units, found.expected, found.error) == (50, 3, 30, None)
+        assert probe_one(probes, site, need, "2025-12-01..2025-12-30").rows == 10
+
     def test_only_rows_of_the_partition_count(self, probes: ProbeRunner, site: Site) -> None:
         """Other partitions do not count; at least one row is expected."""
         found = probe_one(probes, site, same_day("boxscores"))

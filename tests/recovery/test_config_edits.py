@@ -55,7 +55,7 @@ def test_the_cron_of_many_customers(store: Store, clock: VirtualClock) -> None:
         ConfigEdit(**wanted, after=first.next_after, reason="the source is late")
     )
     assert (len(first.changed), len(last.changed), last.next_after) == (50, 20, None)
-    crons = [one.cron for one in client.configs.list(limit=100).items]
+    crons = [str(one.cron) for one in client.configs.list(limit=100).items]
     assert sorted(crons) == ["0 3 * * *"] * 70 + ["0 5 * * *"]
     entry = client.configs.audit("c001").items[-1]
     assert (entry.action, entry.changed_by, entry.reason) == (

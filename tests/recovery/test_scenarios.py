@@ -12,7 +12,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.partition import day
 from penstock.recovery.partition_range import partitions_between
 from penstock.recovery.records import FlowReplay
-from penstock.runs.records import RunState
+from penstock.runs.states import RunState
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
 from tests.recovery.kit import PHASES, Services, Work
