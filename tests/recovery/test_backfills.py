@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from penstock.core.errors import (
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.partition import PartitionKind, PartitionRule, day, range_of
+from penstock.recovery.backfiller import Backfiller
 from penstock.recovery.partition_range import partitions_between
 from penstock.recovery.records import BackfillRequest
 from penstock.services.store import Retention, prune
@@ -97,6 +100,23 @@ def test_a_year_killed_twice(store: Store, clock: VirtualClock) -> None:
     assert len(work.seen) == 365 * len(PHASES)
     repeated = {key: n for key, n in work.seen.items() if n > 1}
     assert not repeated, "a run that was claimed and never begun is executed once"
+
+
+def test_four_backfillers_at_once(store: Store, clock: VirtualClock) -> None:
+    """Replicas that start partitions at the same time never exceed the parallelism."""
+    services = Services(store, clock, Work().pipeline)
+    made = services.client.backfills.start(asked("2025-01-01", "2025-01-31", parallelism=9))
+    assert made.backfill is not None
+    barrier = threading.Barrier(4)
+
+    def step() -> int:
+        barrier.wait(30)
+        return Backfiller(store).run_once().opened
+
+    with ThreadPoolExecutor(4) as threads:
+        opened = [done.result(60) for done in [threads.submit(step) for _ in range(4)]]
+    assert sum(opened) == len(services.flows()) == 9
+    assert services.client.backfills.get(made.backfill.backfill_id).counts["RUNNING"] == 9
 
 
 def test_a_dry_run_shows_what_would_happen(store: Store, clock: VirtualClock) -> None:

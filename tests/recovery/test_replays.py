@@ -49,6 +49,9 @@ def test_from_a_phase(store: Store, clock: VirtualClock) -> None:
     assert made.flow is not None
     assert (made.flow.generation, made.flow.trigger_source) == (2, "replay")
     assert made.flow.opened_by == "ann"
+    entries = services.client.flows.get(made.flow.flow_id).journal
+    (entry,) = (one for one in entries if one.action == "replayed")
+    assert (entry.actor, entry.why) == ("ann", "fixed in 1.4")
     services.work()
     assert services.client.flows.get(made.flow.flow_id).flow.state == "COMPLETE"
     assert work.seen == {("raw", DAY): 1, ("analytics", DAY): 2, ("publish", DAY): 1}

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from penstock.access.store.names import NameResolver, PipelineInfo, check_sole_customer
 from penstock.access.store.registry import customer_get
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import Conflict, InvalidInput
 from penstock.core.ids import encode, new_correlation_id
 from penstock.core.naming import DEFAULT_CUSTOMER, CustomerKey
@@ -165,6 +167,7 @@ def replay_open(
         flow_close(tx, older.flow_id, who, why, stops_running=request.force)
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
+    journal_append_many(tx, [_entry(flow_id, key, request, chosen, who)])
     if request.entities is not None:
         inputs_choose(tx, _inputs(flow_id, opening, chosen, request.entities))
     run_ids = flow_start(tx, store, info, flow_id, who)
@@ -176,6 +179,20 @@ def replay_open(
         run_ids=tuple(run_ids),
         superseded=tuple(older.flow_id for older in target.superseded),
     )
+
+
+def _entry(
+    flow_id: int, key: CustomerKey, request: FlowReplay, chosen: ChosenReplay, who: str
+) -> Entry:
+    """Return the journal entry that says what a person asked for, and why."""
+    detail = {
+        "from": list(chosen.starts),
+        "processors": sorted(f"{phase}.{name}" for phase, name in chosen.only),
+        "entities": {kind: len(ids) for kind, ids in (request.entities or {}).items()},
+        "force": request.force,
+    }
+    why = request.reason or None
+    return Entry("flow", flow_id, key, "replayed", who, None, None, None, why, json.dumps(detail))
 
 
 def _processors(info: PipelineInfo, request: FlowReplay) -> frozenset[tuple[str, str]]:
