@@ -83,7 +83,7 @@ def plain(reply: Reply, known: str = "") -> tuple[int, bytes]:
         return found[0] if found[0].decode() in known else found[1] + b"_new"
 
     return reply.status, re.sub(
-        rb"\b(run|cfg|key|alert|dl|flow|dec|ovr|int|bf)_[0-9a-z]{8,13}\b", named, body
+        rb"\b(run|cfg|key|alert|dl|flow|dec|ovr|int|bf|sil|notice)_[0-9a-z]{8,13}\b", named, body
     )
 
 
