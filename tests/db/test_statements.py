@@ -43,6 +43,24 @@ def raw_statements() -> dict[tuple[str, str], str]:
     return found
 
 
+def whole_statements() -> dict[tuple[str, str], str]:
+    """Return each statement as written, with its comments, and with its fragments."""
+    fragments = {
+        mark.group(1): mark.group(2)
+        for text in sources().values()
+        for mark in re.finditer(
+            r"^-- fragment: (\w+)(?: \[\w+\])?$(.*?)(?=^-- (?:name|fragment): |\Z)",
+            text,
+            re.M | re.S,
+        )
+    }
+
+    def insert(text: str) -> str:
+        return re.sub(r"\{\{(\w+)\}\}", lambda mark: fragments.get(mark.group(1), ""), text)
+
+    return {key: insert(text) for key, text in raw_statements().items()}
+
+
 @cache
 def calls() -> list[tuple[str, str, set[str] | None, bool]]:
     """Return (file, statement, names of bound parameters or None if not literal, with batch)."""
@@ -157,7 +175,7 @@ def test_no_unused_parameters(engine: Engine) -> None:
 def test_statements_are_scoped() -> None:
     """A statement over customers' rows filters by customer or says why it serves all of them."""
     faults = []
-    for (name, engine), text in raw_statements().items():
+    for (name, engine), text in whole_statements().items():
         scoped = re.search(r"^-- scope: system \(.+\)$", text, re.M) is not None
         if not scoped and not re.search(r"customer = :customer\b", text):
             faults.append((name, engine))
@@ -166,7 +184,7 @@ def test_statements_are_scoped() -> None:
 
 def test_lists_are_bounded() -> None:
     """A statement that lists has a limit, or returns at most one row per given key."""
-    for (name, engine), text in raw_statements().items():
+    for (name, engine), text in whole_statements().items():
         if not name.startswith("flow_event_put") and re.search(
             r"_list(_|$)|_for_|_chain$|_orphans$|_overdue$|_unleased$|_keys$", name
         ):

@@ -110,7 +110,7 @@ def test_four_backfillers_at_once(store: Store, clock: VirtualClock) -> None:
     barrier = threading.Barrier(4)
 
     def step() -> int:
-        barrier.wait(30)
+        barrier.wait(60)
         return Backfiller(store).run_once().opened
 
     with ThreadPoolExecutor(4) as threads:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, Any
 
 import click
 
@@ -30,7 +30,6 @@ from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
-    from penstock.pipelines.declare.pipeline import Pipeline
 
 INTERRUPTED_EXIT_CODE = 130
 
@@ -44,6 +43,15 @@ class _Parts:
     worker: bool = False
     api: bool = False
     reload: bool = False
+
+
+class _Started(NamedTuple):
+    """What a process has started: pipelines and services by name, its API and development key."""
+
+    pipelines: list[str]
+    services: list[str]
+    url: str | None
+    key: str | None
 
 
 RELOAD = click.option(
@@ -165,7 +173,9 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             made.start()
         if server is not None:
             server.start()
-        _introduce(app, settings, declared, parts, [loop.name for loop in loops], url, key)
+        names = sorted(pipeline.name for pipeline in declared)
+        started = _Started(names, [loop.name for loop in loops], url, key)
+        _introduce(app, settings, parts, started)
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
@@ -190,21 +200,13 @@ def _wait(
     return False
 
 
-def _introduce(
-    app: App,
-    settings: Settings,
-    declared: list[Pipeline],
-    parts: _Parts,
-    services: list[str],
-    url: str | None,
-    key: str | None,
-) -> None:
+def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -> None:
     """Print the database, the components of the process and how to stop it."""
     # Imported here because it loads the store.
     from penstock.assembly.database import describe_database
 
     where = describe_database(settings.database_url)
-    names = sorted(p.name for p in declared)
+    names, url, key = started.pipelines, started.url, started.key
     if app.is_json:
         record = {"action": "up", "command": parts.command, "pid": os.getpid(), "database": where,
                   "pipelines": names, "services": parts.services, "worker": parts.worker,
@@ -214,7 +216,7 @@ def _introduce(
     app.hint(f"Penstock{what} is up (process {os.getpid()}).")
     app.hint(f"  state      {where}")
     if parts.services:
-        app.hint(f"  services   {', '.join(services)}")
+        app.hint(f"  services   {', '.join(started.services)}")
     if parts.worker:
         lease = format_duration(settings.session_lease)
         concurrency = f"concurrency {settings.worker_slots}"
