@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -162,11 +162,9 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         if not parts.services:
             loops += build_watch_loops(client.store, settings, events)
         supervisor = build_supervisor(loops)
-        made = (
-            build_worker(client.store, declared, settings, events, replace)
-            if parts.worker
-            else None
-        )
+        made = None
+        if parts.worker:
+            made = build_worker(client.store, declared, settings, events, replace)
         key = development_key(client, settings) if parts.api else None
         supervisor.start()
         if made is not None:
@@ -174,8 +172,8 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         if server is not None:
             server.start()
         names = sorted(pipeline.name for pipeline in declared)
-        started = _Started(names, [loop.name for loop in loops], url, key)
-        _introduce(app, settings, parts, started)
+        services = [loop.name for loop in loops]
+        _introduce(app, settings, parts, _Started(names, services, url, key))
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
