@@ -75,6 +75,10 @@ def test_a_slow_endpoint_does_not_delay_another(harness: Harness) -> None:
 def test_a_thread_that_has_just_taken_a_run_is_not_idle() -> None:
     taken, go_on, sent = threading.Event(), threading.Event(), threading.Event()
 
+    def send(run: Any) -> None:
+        if run == "second":
+            sent.set()
+
     class HoldingQueue(queue.SimpleQueue[Any]):
         """Its reader is interrupted between taking the run `first` and anything else."""
 
@@ -86,10 +90,12 @@ def test_a_thread_that_has_just_taken_a_run_is_not_idle() -> None:
             return item
 
     with mock.patch.object(dispatcher.queue, "SimpleQueue", HoldingQueue):
-        threads = SenderThreads(2, lambda run: sent.set() if run == "second" else None)  # type: ignore[arg-type, func-returns-value]
-    threads.put("first")  # type: ignore[arg-type]
+        threads = SenderThreads(2, send)
+    first: Any = "first"
+    second: Any = "second"
+    threads.put(first)
     assert taken.wait(WAIT)
-    threads.put("second")  # type: ignore[arg-type]
+    threads.put(second)
     is_sent = sent.wait(WAIT / 4)
     go_on.set()
     threads.close()
