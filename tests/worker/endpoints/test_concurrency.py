@@ -11,7 +11,7 @@ from unittest import mock
 
 from penstock.core.errors import StoreUnavailable
 from penstock.runs.external.client import reports
-from penstock.worker.endpoints import dispatcher, settle
+from penstock.worker.endpoints import settle
 from penstock.worker.endpoints.dispatcher import Dispatcher, SenderThreads
 from tests.kits.client_harness import Harness
 from tests.kits.egress import ReceivedRequest, ScriptedResponse
@@ -89,7 +89,7 @@ def test_a_thread_that_has_just_taken_a_run_is_not_idle() -> None:
                 assert go_on.wait(WAIT)
             return item
 
-    with mock.patch.object(dispatcher.queue, "SimpleQueue", HoldingQueue):
+    with mock.patch.object(queue, "SimpleQueue", HoldingQueue):
         threads = SenderThreads(2, send)
     first: Any = "first"
     second: Any = "second"
