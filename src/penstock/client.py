@@ -25,6 +25,7 @@ from penstock.flows.gates.probe_request import Prober, no_probes
 if TYPE_CHECKING:
     from penstock.access.client.customers import Customers
     from penstock.access.client.keys import Keys
+    from penstock.access.client.logins import Logins
     from penstock.alerts.client.alerts import Alerts
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
@@ -205,6 +206,13 @@ class UseCaseGroups:
         from penstock.access.client.keys import Keys  # loaded on first use
 
         return self._group(Keys, self._store, self._names, self.actor)
+
+    @cached_property
+    def logins(self) -> Logins:
+        """Sessions of the dashboard: open, find, close."""
+        from penstock.access.client.logins import Logins  # loaded on first use
+
+        return self._group(Logins, self._store, self._names)
 
     @cached_property
     def items(self) -> Items:

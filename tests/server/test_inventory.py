@@ -12,11 +12,12 @@ from starlette.routing import Route
 from penstock.access.api_keys import Permission, Role
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.cli.logging import EventLog
-from penstock.core.clock import DAY, from_datetime
+from penstock.core.clock import DAY, SystemClock, from_datetime
 from penstock.db.postgres.store import PostgresStore
 from penstock.server.auth import VALID_CACHE_SECONDS
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
+from penstock.web.build import build_site
 from tests.kits.client_harness import Harness
 from tests.server.access_table import ALL_CUSTOMERS, PUBLIC, ROUTES, TOKEN_AUTHENTICATED
 from tests.server.alert_scene import AlertThings
@@ -55,11 +56,12 @@ EMPTY_SCENE = Scene(
 
 
 def routes_of(served: ServedApi) -> set[str]:
-    """Return every route of the app as method and path."""
+    """Return every route of the app as method and path; `tests/web` covers the pages."""
+    pages = {route.path for route in build_site(served.harness.client, SystemClock()).routes}
     return {
         f"{method} {route.path}"
         for route in served.api.asgi.routes
-        if isinstance(route, Route)
+        if isinstance(route, Route) and route.path not in pages
         for method in route.methods or ()
     }
 

@@ -49,7 +49,7 @@ NOBODYS = {
 """Tables without customers' rows, or insert-only ones, with the privileges of a tenant."""
 CLOSED = {
     "alert_channels", "alert_conditions", "alert_notice_items", "alert_notices", "alert_rules",
-    "api_keys", "clusters", "seals", "secrets", "sessions",
+    "api_keys", "clusters", "logins", "seals", "secrets", "sessions",
 }  # fmt: skip
 """Row-level security without a policy: a tenant never sees a row of these."""
 SHARED = {

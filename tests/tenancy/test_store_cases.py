@@ -280,11 +280,11 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "limits.release": [lambda c: c.limits.release("lease_5m7t0c2d", "x")],
     "customers.set": [lambda c: c.customers.set("acme", weight=9)],
     "keys.create": [lambda c: c.keys.create("k", Role.VIEWER)],
-    "keys.get": [lambda c: c.keys.get("key_5m7t0c2d")],
-    "keys.list": [lambda c: c.keys.list()],
+    "keys.get": [lambda c: c.keys.get("key_5m7t0c2d")], "keys.list": [lambda c: c.keys.list()],
     "keys.rotate": [lambda c: c.keys.rotate("key_5m7t0c2d")],
     "keys.revoke": [lambda c: c.keys.revoke("key_5m7t0c2d")],
     "keys.server_secret": [lambda c: c.keys.server_secret("x")],
+    **{f"logins.{n}": [lambda c, n=n: getattr(c.logins, n)("x")] for n in ("open", "find", "close")}
 }  # fmt: skip
 """Use cases of the whole installation."""
 

@@ -221,6 +221,7 @@ def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -
         app.hint(f"  worker     {concurrency}, pool {settings.pool}, lease {lease}")
     if url is not None:
         app.hint(f"  api        {url}/api/v1   (OpenAPI: {url}/openapi.json)")
+        app.hint(f"  dashboard  {url}/")
     if key is not None:
         app.hint(f"  key        {key}   (development, this machine only)")
     missing = "none: add --pipelines my_pipelines.py to execute runs"

@@ -28,6 +28,7 @@ from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
 from penstock.tracking import api as tracking
+from penstock.web.build import build_site
 
 _MODULES: Final = (
     tick,
@@ -68,4 +69,5 @@ ROUTES: Final = Routes(
     declared=tuple(module.routes for module in _MODULES),
     plain=(*health.plain_routes, *incoming.plain_routes),
     fastpath=_fastpath,
+    pages=build_site,
 )

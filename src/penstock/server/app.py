@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import anyio.to_thread
 import msgspec
 from starlette.applications import Starlette
+from starlette.routing import Route as StarletteRoute
 
 from penstock.access.api_keys import Principal, Role
 from penstock.access.run_credentials import RUN_SECRET
@@ -81,7 +82,8 @@ def build(
         yield
         waiting.close()
 
-    app = _starlette(routes, lifespan)
+    site = None if routes.pages is None else routes.pages(client, clock)
+    app = _starlette(routes, lifespan, [] if site is None else site.routes)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
     app.state.receiving = receiving or PushAuth()
     app.state.push_tokens = BoundedThreads(1, PUSH_TOKENS_WAITING_MAX)
@@ -116,7 +118,7 @@ def build(
     )
     keyring: KeyCache = app.state.keyring
     guard.fast_path = routes.fastpath(keyring, client)
-    recognise = app.state.recognise = Recognizer(keyring, options.scheduler_token)
+    recognise = app.state.recognise = Recognizer(keyring, options.scheduler_token, site)
     return Api(
         app=guard,
         load_shedder=LoadShedder(queue, record, recognise.caller, recognise.is_worker),
@@ -146,11 +148,14 @@ def _load_secrets(app: Starlette, client: Client) -> None:
     app.state.keyring.accept_grants(client.keys.server_secret(RUN_SECRET).encode())
 
 
-def _starlette(routes: Routes, lifespan: Callable[[Starlette], Any]) -> Starlette:
+def _starlette(
+    routes: Routes, lifespan: Callable[[Starlette], Any], pages: Sequence[StarletteRoute]
+) -> Starlette:
     """Return an app with the routes and the error handlers."""
     served = [
         *(plain.starlette_route() for plain in routes.plain),
         *(starlette_route(route) for route in routes.all),
+        *pages,
     ]
     app = Starlette(routes=served, lifespan=lifespan, exception_handlers=problems.HANDLERS)
     app.router.redirect_slashes = False

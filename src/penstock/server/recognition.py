@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.server.auth import KeyCache, is_scheduler
 from penstock.server.overload.connections import Standing
+from penstock.server.routes import PageSite
 
 SENDERS_MAX: Final = 1_000
 
@@ -19,8 +20,15 @@ SENDERS_MAX: Final = 1_000
 class Recognizer:
     """Knows the keys, the scheduler token and the push tokens that were valid before."""
 
-    def __init__(self, keys: KeyCache, scheduler_token: str) -> None:
+    def __init__(
+        self,
+        keys: KeyCache,
+        scheduler_token: str,
+        site: PageSite | None = None,
+    ) -> None:
+        """`site` knows the sessions of the dashboard."""
         self._keys = keys
+        self._site = site
         self._scheduler_token = scheduler_token
         self._senders: OrderedDict[str, None] = OrderedDict()
 
@@ -31,7 +39,8 @@ class Recognizer:
             return Standing.KNOWN
         text = _bearer(headers)
         if not text:
-            return Standing.NONE
+            is_visitor = self._site is not None and self._site.is_known(headers)
+            return Standing.KNOWN if is_visitor else Standing.NONE
         return Standing.KNOWN if text in self._senders else self._keys.standing(text)
 
     def caller(self, headers: Mapping[bytes, bytes]) -> str:

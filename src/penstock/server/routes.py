@@ -5,14 +5,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+from starlette.routing import Route as StarletteRoute
 
 from penstock.client import Client
+from penstock.core.clock import Clock
 from penstock.server.auth import KeyCache
 from penstock.server.overload.middleware import FastPath
 from penstock.server.routing.declare import ApiRoute, RouteList
 from penstock.server.routing.plain import PlainRoute
+
+
+class PageSite(Protocol):
+    """The pages for people that are served beside the API."""
+
+    @property
+    def routes(self) -> Sequence[StarletteRoute]:
+        """The routes of the pages and their files."""
+        ...
+
+    def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a request carries a session that was valid before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +40,8 @@ class Routes:
     plain: tuple[PlainRoute, ...]
     fastpath: Callable[[KeyCache, Client], FastPath]
     """Builds the fast path for worker calls."""
+    pages: Callable[[Client, Clock], PageSite] | None = None
+    """Builds the dashboard; None for an API without one."""
 
     @property
     def all(self) -> list[ApiRoute]:

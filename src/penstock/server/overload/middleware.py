@@ -194,10 +194,12 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.has_begun = True
             self._access.status = message["status"]
+            own = message.get("headers", [])
+            names = {name for name, _ in own}
             message["headers"] = [
-                *message.get("headers", []),
+                *own,
                 (b"x-request-id", self._access.request_id.encode()),
-                *COMMON_HEADERS,
+                *(header for header in COMMON_HEADERS if header[0] not in names),
             ]
         # Hold no capacity while sending: the client may read slowly, or not at all.
         self._respond(len(message.get("body", b"")))

@@ -1,0 +1,203 @@
+"""Actions on schedules, shared capacity and alerts: pause, start, enable, release, acknowledge."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.client import UseCaseGroups
+from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
+from penstock.web.actions.dead_letters import REASON
+from penstock.web.actions.work import WHY
+from penstock.web.parts import address
+from penstock.web.words import plural
+
+
+def _pause(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    scope: Any = values.get("scope")
+    done = client.pauses.pause(scope, values.get("subject") or None, reason=values["reason"])
+    return DeedOutcome(
+        text="Nothing new starts; what runs goes on. Occurrences that pass are recorded, not lost."
+        if done.is_changed
+        else "It was paused before.",
+        is_nothing=not done.is_changed,
+        links=[(address("do", "resume", scope=scope, subject=values.get("subject")), "Resume…")],
+    )
+
+
+def _resume(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    scope: Any = values.get("scope")
+    done = client.pauses.resume(scope, values.get("subject") or None, reason=values["reason"])
+    return DeedOutcome(
+        text="Runs start again." if done.is_changed else "It was not paused.",
+        is_nothing=not done.is_changed,
+    )
+
+
+def _start(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.configs.start(values["config_id"], trigger_source="dashboard")
+    return DeedOutcome(
+        text=f"{plural(len(done.run_ids), 'run starts', 'runs start')} now, in addition to the "
+        "schedule.",
+        links=[(address("runs", run), "See the run") for run in done.run_ids[:1]],
+    )
+
+
+def _enable(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.configs.enable(values["config_id"], reason=values["reason"])
+    next_at = done.next_run_time
+    phrase = "" if next_at is None else f" Its next start is {next_at:%Y-%m-%d %H:%M} UTC."
+    return DeedOutcome(text=f"The config is active and its failures count from 0.{phrase}")
+
+
+def _disable(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    client.configs.disable(values["config_id"], reason=values["reason"])
+    return DeedOutcome(text="The config is off: its schedule starts nothing until it is enabled.")
+
+
+def _release(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.limits.release(values["lease_id"], values.get("reason", ""))
+    return DeedOutcome(
+        text="The slot goes to the next in the queue. The holder's writes are refused by its "
+        "fencing token.",
+        rows=[("holder", done.run_id or done.holder), ("slots", str(done.weight))],
+    )
+
+
+def _acknowledge(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.alerts.acknowledge(values["alert_id"], note=values.get("note") or None)
+    return DeedOutcome(
+        text="You deal with it: the alert makes no more notices until it is resolved.",
+        rows=[("alert", done.message), ("acknowledged by", done.acknowledged_by or "")],
+    )
+
+
+def _resolve_alert(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.alerts.resolve(values["alert_id"], note=values.get("note") or None)
+    return DeedOutcome(
+        text="The alert is closed. Its rule opens it again if the cause is still there.",
+        rows=[("alert", done.message)],
+    )
+
+
+def _alert_page(values: Values) -> str:
+    return address("alerts", values["alert_id"])
+
+
+def _scope_words(values: Values) -> list[str]:
+    return [part for part in (values.get("scope", ""), values.get("subject", "")) if part]
+
+
+def _subject_page(values: Values) -> str:
+    pages = {"customer": "customers", "config": "configs"}
+    page, subject = pages.get(values.get("scope", "")), values.get("subject")
+    return address(page, subject) if page and subject else "/"
+
+
+def _config_page(values: Values) -> str:
+    return address("configs", values["config_id"])
+
+
+_NOTE: Final = ActionField(name="note", label="note", hint="for others")
+
+CONTROL_ACTIONS: Final = (
+    Action(
+        name="acknowledge",
+        question=lambda values: f"Acknowledge {values.get('alert_id')}?",
+        label=lambda _: "Acknowledge",
+        deed=_acknowledge,
+        command=lambda values: command_line(
+            "alerts", "ack", values["alert_id"], note=values.get("note")
+        ),
+        back=_alert_page,
+        fixed=("alert_id",),
+        fields=(_NOTE,),
+        nav="alerts",
+    ),
+    Action(
+        name="resolve-alert",
+        question=lambda values: f"Resolve {values.get('alert_id')}?",
+        label=lambda _: "Resolve",
+        deed=_resolve_alert,
+        command=lambda values: command_line(
+            "alerts", "resolve", values["alert_id"], note=values.get("note")
+        ),
+        back=_alert_page,
+        fixed=("alert_id",),
+        fields=(_NOTE,),
+        nav="alerts",
+    ),
+    Action(
+        name="pause",
+        question=lambda values: f"Pause {' '.join(_scope_words(values))}?",
+        label=lambda _: "Pause",
+        deed=_pause,
+        command=lambda values: command_line(
+            "pause", *_scope_words(values), reason=values.get("reason")
+        ),
+        back=_subject_page,
+        fixed=("scope", "subject"),
+        fields=(WHY,),
+    ),
+    Action(
+        name="resume",
+        question=lambda values: f"Resume {' '.join(_scope_words(values))}?",
+        label=lambda _: "Resume",
+        deed=_resume,
+        command=lambda values: command_line(
+            "resume", *_scope_words(values), reason=values.get("reason")
+        ),
+        back=_subject_page,
+        fixed=("scope", "subject"),
+        fields=(WHY,),
+    ),
+    Action(
+        name="start-config",
+        question=lambda values: f"Start {values.get('config_id')} now?",
+        label=lambda _: "Start now",
+        deed=_start,
+        command=lambda values: command_line("configs", "start", values["config_id"]),
+        back=_config_page,
+        fixed=("config_id",),
+        nav="configs",
+    ),
+    Action(
+        name="enable-config",
+        question=lambda values: f"Enable {values.get('config_id')}?",
+        label=lambda _: "Enable",
+        deed=_enable,
+        command=lambda values: command_line(
+            "configs", "enable", values["config_id"], reason=values.get("reason")
+        ),
+        back=_config_page,
+        fixed=("config_id",),
+        fields=(WHY,),
+        nav="configs",
+    ),
+    Action(
+        name="disable-config",
+        question=lambda values: f"Disable {values.get('config_id')}?",
+        label=lambda _: "Disable",
+        deed=_disable,
+        command=lambda values: command_line(
+            "configs", "disable", values["config_id"], reason=values.get("reason")
+        ),
+        back=_config_page,
+        fixed=("config_id",),
+        fields=(WHY,),
+        nav="configs",
+    ),
+    Action(
+        name="release-lease",
+        question=lambda values: f"Take the slot of {values.get('lease_id')} away?",
+        label=lambda _: "Release",
+        deed=_release,
+        command=lambda values: command_line(
+            "limits", "release", values["lease_id"], reason=values.get("reason") or "…"
+        ),
+        back=lambda _: "/limits",
+        fixed=("lease_id",),
+        fields=(REASON,),
+        is_final=True,
+        nav="limits",
+    ),
+)

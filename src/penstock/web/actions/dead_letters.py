@@ -1,0 +1,175 @@
+"""Actions on dead letters: replay one or all that match, edit and replay, discard."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from penstock.client import UseCaseGroups
+from penstock.core.errors import InvalidInput
+from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
+from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
+from penstock.web.links import page_of
+from penstock.web.pages.dead_letters import FILTERS
+from penstock.web.parts import address
+from penstock.web.words import plural
+
+STEP: Final = 500
+"""Dead letters that one confirmation replays."""
+REASON: Final = ActionField(
+    name="reason", label="reason", is_required=True, stand_in="preview", hint="why"
+)
+
+
+def _one(values: Values) -> str:
+    return address("dead-letters", values.get("dead_letter_id", ""))
+
+
+def _replay_one(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    return _replayed(client, values["dead_letter_id"], None)
+
+
+def _replayed(
+    client: UseCaseGroups, dead_letter_id: str, edit: DeadLetterEdit | None
+) -> DeedOutcome:
+    found = client.dead_letters.get(dead_letter_id).dead_letter
+    done = client.dead_letters.replay(dead_letter_id, edit)
+    what = "the message is delivered again" if found.kind == "delivery" else "a new run starts"
+    page = page_of(done.replayed_as)
+    return DeedOutcome(
+        text=f"{dead_letter_id} is replayed: {what}, with its tries counted from 1.",
+        rows=[("died of", found.error_type), ("replays before", str(found.replays))],
+        links=[] if page is None else [(page, "See the new run")],
+    )
+
+
+def _edit_filled(client: UseCaseGroups, values: Values) -> Values:
+    detail = client.dead_letters.get(values["dead_letter_id"])
+    if detail.message is not None:
+        content = detail.message.text
+        if content is None:
+            raise InvalidInput("content", "a text", "bytes", "Use penstock dlq replay --data @FILE")
+    else:
+        parameters: Any = None if detail.run is None else detail.run.parameters
+        content = json.dumps(parameters or {}, indent=2, ensure_ascii=False)
+    return {**values, "content": content}
+
+
+def _edit(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    dead_letter_id = values["dead_letter_id"]
+    detail = client.dead_letters.get(dead_letter_id)
+    content = values.get("content", "").replace("\r\n", "\n")
+    if detail.message is not None:
+        return _replayed(client, dead_letter_id, DeadLetterEdit(data=content.encode()))
+    try:
+        parameters = json.loads(content)
+    except ValueError as error:
+        raise InvalidInput("content", "a JSON object", str(error)) from None
+    if not isinstance(parameters, dict):
+        raise InvalidInput("content", "a JSON object", type(parameters).__name__)
+    return _replayed(client, dead_letter_id, DeadLetterEdit(parameters=parameters))
+
+
+def _discard(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    client.dead_letters.discard(values["dead_letter_id"], values.get("reason", ""))
+    return DeedOutcome(
+        text=f"{values['dead_letter_id']} is closed without a replay. It stays readable until its "
+        "retention ends."
+    )
+
+
+def _many(values: Values) -> dict[str, Any]:
+    return {name: values[name] for name in (*FILTERS, "customer") if values.get(name)}
+
+
+def _replay_many(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    chosen = _many(values)
+    matched = client.dead_letters.count(**chosen)
+    rate = _rate(values.get("rate", ""))
+    done = client.dead_letters.replay_matching(ReplayRequest(**chosen, limit=STEP, rate=rate))
+    rows = [("match", f"{matched:,}"), ("replayed", f"{len(done.replayed):,}")]
+    if done.refused:
+        rows.append(("refused", f"{len(done.refused):,}: {done.refused[0].why}"))
+    if done.left:
+        rows.append(("left", f"{done.left:,}: confirm again for the next {STEP}"))
+    if rate:
+        rows.append(("rate", f"{rate:g} a second"))
+    return DeedOutcome(
+        text=f"{plural(len(done.replayed), 'dead letter is', 'dead letters are')} replayed; "
+        "their tries are counted from 1. What dies again is kept again.",
+        rows=rows,
+        count=matched,
+        acted=len(done.replayed),
+        is_nothing=not done.replayed,
+        links=[(address("dead-letters", **{**chosen, "status": "replayed"}), "See them")],
+    )
+
+
+def _rate(given: str) -> float | None:
+    if not given:
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        raise InvalidInput("rate", "a number of dead letters a second", given) from None
+
+
+def _many_command(values: Values) -> str:
+    chosen = _many(values)
+    renamed = {"error_type": "error", "correlation_id": "correlation"}
+    options = {renamed.get(name, name): value for name, value in chosen.items()}
+    words = ["dlq", "replay"] if options else ["dlq", "replay", "--all"]
+    return command_line(*words, **options, rate=values.get("rate"))
+
+
+DEAD_LETTER_ACTIONS: Final = (
+    Action(
+        name="replay-letter",
+        question=lambda values: f"Replay {values.get('dead_letter_id')}?",
+        label=lambda _: "Replay",
+        deed=_replay_one,
+        command=lambda values: command_line("dlq", "replay", values["dead_letter_id"]),
+        back=_one,
+        fixed=("dead_letter_id",),
+        nav="letters",
+    ),
+    Action(
+        name="edit-letter",
+        question=lambda values: f"Edit and replay {values.get('dead_letter_id')}?",
+        label=lambda _: "Replay edited",
+        deed=_edit,
+        filled=_edit_filled,
+        command=lambda values: command_line(
+            "dlq", "replay", values["dead_letter_id"], data="@edited.json"
+        ),
+        back=_one,
+        fixed=("dead_letter_id",),
+        fields=(ActionField(name="content", label="content", is_long=True),),
+        nav="letters",
+    ),
+    Action(
+        name="discard-letter",
+        question=lambda values: f"Discard {values.get('dead_letter_id')}?",
+        label=lambda _: "Discard",
+        deed=_discard,
+        command=lambda values: command_line(
+            "dlq", "discard", values["dead_letter_id"], reason=values.get("reason") or "…"
+        ),
+        back=_one,
+        fixed=("dead_letter_id",),
+        fields=(REASON,),
+        is_final=True,
+        nav="letters",
+    ),
+    Action(
+        name="replay-letters",
+        question=lambda _: "Replay all dead letters that match?",
+        label=lambda outcome: f"Replay {outcome.acted:,}",
+        deed=_replay_many,
+        command=_many_command,
+        back=lambda values: address("dead-letters", **_many(values)),
+        fixed=(*FILTERS, "customer"),
+        fields=(ActionField(name="rate", label="a second", hint="all at once"),),
+        nav="letters",
+    ),
+)

@@ -1,0 +1,260 @@
+"""Preview, confirm, result: how every action is served.
+
+The confirmation carries the session's form token, a token that binds it to what the preview showed,
+and a random name under which the deed is done at most once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.access.api_keys import Permission
+from penstock.client import UseCaseGroups
+from penstock.core.errors import NotFound, PenstockError
+from penstock.core.ids import new_correlation_id
+from penstock.core.redact import redact_text
+from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
+from penstock.server.problems import Refused
+from penstock.web.actions.action import Action, DeedOutcome
+from penstock.web.navigation import places_of
+from penstock.web.parts import WebPage, address
+from penstock.web.render import render
+from penstock.web.security import PREVIEW_SECONDS, is_form_token, preview_token, previewed
+from penstock.web.sessions import Visitor
+from penstock.web.sign_in import is_same_origin, read_form
+from penstock.web.site import Site, html_response
+from penstock.web.visit import Visit
+
+CHANGE_MAX: Final = 0.1
+"""Share by which the number of things may change between preview and deed."""
+FIELD_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownField:
+    """A field of the form with its value."""
+
+    name: str
+    label: str
+    hint: str
+    value: str
+    is_required: bool
+    is_long: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """What the page of an action shows."""
+
+    action: str
+    text: str
+    command: str
+    back: str
+    label: str = ""
+    rows: Sequence[tuple[str, str]] = ()
+    links: Sequence[tuple[str, str]] = ()
+    fields: Sequence[ShownField] = ()
+    fixed: Mapping[str, str]
+    token: str = ""
+    once: str = ""
+    problem: str = ""
+    changed: str = ""
+    is_done: bool = False
+    is_refused: bool = False
+    is_final: bool = False
+
+
+class Actions:
+    """The routes of the actions."""
+
+    def __init__(self, site: Site, actions: Sequence[Action]) -> None:
+        self._site = site
+        self._actions = {action.name: action for action in actions}
+        site.add("/do/{action}", self.serve, ["GET", "POST"])
+
+    async def serve(self, request: Request) -> Response:
+        """Show the preview of an action, or do it."""
+        visitor = await self._site.enter(request, "/do/{action}")
+        if isinstance(visitor, Response):
+            return visitor
+        form = await read_form(request) if request.method == "POST" else {}
+        return await run_in_threadpool(partial(self._serve, request, visitor, form))
+
+    def _serve(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> Response:
+        visit = self._site.visit(request, visitor)
+        action = self._actions.get(request.path_params["action"])
+        if action is None:
+
+            def absent(_: Visit) -> WebPage:
+                raise NotFound("action", request.path_params["action"])
+
+            return self._site.respond(request, visit, self._site.guarded(visit, absent))
+        if request.method == "GET":
+            return self._page(request, visit, action, self._preview(visit, visitor, action, {}))
+        problem = self._refusal(request, visit, visitor, action, form)
+        if problem is not None:
+            raise Refused(403, problem)
+        return self._page(request, visit, action, self._do(visit, visitor, action, form))
+
+    def _refusal(
+        self,
+        request: Request,
+        visit: Visit,
+        visitor: Visitor,
+        action: Action,
+        form: Mapping[str, str],
+    ) -> str | None:
+        """Return why a confirmation is refused before anything is done; None if it is not."""
+        secret = self._site.secret()
+        if not is_same_origin(request):
+            return "The form came from another site."
+        if not is_form_token(secret, visitor.token, form.get("form_token", "")):
+            return "The form is not from this session: open the page again."
+        if not visit.caller.principal.role.has_permission(Permission.OPERATE):
+            return f"A key of role {visit.caller.principal.role} may appearance, not act."
+        fixed = _fixed(action, form)
+        seen = previewed(secret, visitor.token, action.name, fixed, form.get("preview", ""))
+        if seen is None:
+            return "The confirmation does not belong to this preview: open it again."
+        return None
+
+    def _preview(
+        self,
+        visit: Visit,
+        visitor: Visitor,
+        action: Action,
+        form: Mapping[str, str],
+        changed: str = "",
+    ) -> Deed:
+        """Run the deed in a dry run and show what it would do."""
+        given = {**visit.query, **form}
+        fixed = _fixed(action, given)
+        dry = visit.client.dry_run()
+        problem, outcome = "", DeedOutcome(text="")
+        values = {name: given.get(name, "") for name in (*action.fixed, *_names(action))}
+        try:
+            if not form:
+                values = dict(action.filled(dry, values))
+            stand_ins = {one.name: one.stand_in for one in action.fields if one.stand_in}
+            outcome = action.deed(dry, {**values, **_empty(stand_ins, values)})
+        except PenstockError as error:
+            problem = redact_text(error.message)
+        until = int(visit.now.timestamp()) + PREVIEW_SECONDS
+        secret = self._site.secret()
+        token = preview_token(secret, visitor.token, action.name, fixed, outcome.count, until)
+        # A form that only lacks a field can be filled in; anything else cannot be confirmed.
+        is_fillable = any(one.is_required and not values[one.name] for one in action.fields)
+        return Deed(
+            action=address("do", action.name, **fixed),
+            text=outcome.text,
+            command=action.command(values),
+            back=action.back(values),
+            label=action.label(outcome),
+            rows=outcome.rows,
+            fields=_shown(action, values),
+            fixed=fixed,
+            token=token,
+            once=form.get("once") or new_correlation_id(),
+            problem=problem,
+            changed=changed,
+            is_refused=outcome.is_nothing or bool(problem and not is_fillable),
+            is_final=action.is_final,
+        )
+
+    def _do(self, visit: Visit, visitor: Visitor, action: Action, form: Mapping[str, str]) -> Deed:
+        """Do it, once; or show the preview again if what it showed has changed."""
+        secret, fixed = self._site.secret(), _fixed(action, form)
+        seen = previewed(secret, visitor.token, action.name, fixed, form.get("preview", ""))
+        assert seen is not None
+        until, count = seen
+        values = {name: form.get(name, "")[:FIELD_MAX] for name in (*fixed, *_names(action))}
+        for name in action.fixed:
+            values.setdefault(name, "")
+        if until < visit.now.timestamp():
+            again = "The preview is older than ten minutes; this is how it looks now."
+            return self._preview(visit, visitor, action, {**values, "once": ""}, again)
+        if count is not None:
+            now = action.deed(visit.client.dry_run(), values).count or 0
+            if abs(now - count) > CHANGE_MAX * max(count, 1):
+                again = f"It was {count:,} when you looked and is {now:,} now."
+                return self._preview(visit, visitor, action, values, again)
+        done = Deed(
+            action=address("do", action.name, **fixed),
+            text="This was done already, once.",
+            command=action.command(values),
+            back=action.back(values),
+            fixed=fixed,
+            is_done=True,
+        )
+        try:
+            outcome = action.deed(_once(visit, action, values, form.get("once", "")), values)
+        except AlreadyExecuted:
+            return done
+        except PenstockError as error:
+            shown = self._preview(visit, visitor, action, {**values, "once": ""})
+            return replace(shown, problem=redact_text(error.message))
+        return replace(done, text=outcome.text, rows=outcome.rows, links=outcome.links)
+
+    def _page(self, request: Request, visit: Visit, action: Action, deed: Deed) -> Response:
+        question = action.question({**visit.query, **deed.fixed})
+        page = WebPage(
+            title=question, nav=action.nav, heading=question, is_live=False,
+        )  # fmt: skip
+        values = {
+            "page": page,
+            "visit": visit,
+            "now": visit.now,
+            "places": places_of(visit),
+            "counts": {},
+            "deed": deed,
+        }
+        return html_response(request, render("deed.html", values))
+
+
+def _once(visit: Visit, action: Action, values: Mapping[str, str], once: str) -> UseCaseGroups:
+    """Return use cases whose first write also records that the deed was done."""
+    if not once or len(once) > 64 or not once.isalnum():
+        raise Refused(400, "The form is incomplete: open the page again.")
+    caller = visit.caller
+    body = repr((action.name, sorted(values.items()))).encode()
+    mark = RequestKey(
+        scope=caller.client.request_scope(caller.principal.request_scope),
+        key=f"web:{once}",
+        body=hashlib.sha256(body).digest(),
+    )
+    store = IdempotentStore(caller.client.store, mark, lambda _: {"status": "done"})
+    return caller.client.with_store(store)
+
+
+def _names(action: Action) -> list[str]:
+    return [one.name for one in action.fields]
+
+
+def _fixed(action: Action, given: Mapping[str, str]) -> dict[str, str]:
+    return {name: given[name] for name in action.fixed if given.get(name)}
+
+
+def _empty(stand_ins: Mapping[str, str], values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in stand_ins.items() if not values.get(name)}
+
+
+def _shown(action: Action, values: Mapping[str, str]) -> list[ShownField]:
+    return [
+        ShownField(
+            name=one.name,
+            label=one.label,
+            hint=one.hint,
+            value=values.get(one.name, ""),
+            is_required=one.is_required,
+            is_long=one.is_long,
+        )
+        for one in action.fields
+    ]

@@ -1,0 +1,279 @@
+"""Actions on runs, flows, gates, interventions and breakers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.client import UseCaseGroups
+from penstock.flows.breakers.records import BreakerTarget
+from penstock.flows.gates.records import OverrideRequest
+from penstock.flows.records import FlowRequest
+from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
+from penstock.web.actions.dead_letters import REASON
+from penstock.web.parts import address
+from penstock.web.words import plural
+
+WHY: Final = ActionField(name="reason", label="reason", hint="why, for the journal")
+
+
+def _retry(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    before = client.runs.get(values["run_id"])
+    made = client.runs.retry(values["run_id"])
+    return DeedOutcome(
+        text=f"{before.processor} of {before.customer} runs again now, with the same parameters.",
+        rows=[("ended as", str(before.state)), ("error", before.error_type or "–")],
+        links=[(address("runs", made.run_id), "See the new run")],
+    )
+
+
+def _cancel_run(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.runs.cancel(values["run_id"], reason=values.get("reason", ""))
+    phrase = {
+        "cancelled": "The run is cancelled; it had not started.",
+        "asked": "The run is asked to stop; it does so at its next heartbeat.",
+        "forced": "The run is ended.",
+    }
+    return DeedOutcome(text=phrase[done.outcome])
+
+
+def _cancel_flow(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.flows.cancel(values["flow_id"], values.get("reason", ""))
+    return DeedOutcome(
+        text=f"The flow is cancelled with {plural(done.runs, 'run')}. What has completed stays "
+        "complete; the partition can be triggered again."
+    )
+
+
+def _request(values: Values) -> FlowRequest:
+    return FlowRequest(
+        pipeline=values.get("pipeline", ""),
+        customer=values.get("customer") or None,
+        partition=values.get("partition") or None,
+        mode=values.get("mode") or None,
+        phases=values["phase"].split() if values.get("phase") else [],
+        force=bool(values.get("force")),
+    )
+
+
+def _trigger(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    request = _request(values)
+    shown = client.previews.trigger(request)
+    done = client.flows.trigger(request)
+    rows = [(phase.phase, f"{phase.fate}: {', '.join(phase.processors)}") for phase in shown.phases]
+    return DeedOutcome(
+        text=shown.text,
+        rows=rows,
+        links=[(address("flows", done.flow.flow_id), "See the flow")],
+    )
+
+
+def _recheck(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    flow = client.flows.get(values["flow_id"]).flow
+    done = client.gates.recheck(
+        flow.pipeline, partition=flow.partition, customer=flow.customer, flow_id=flow.flow_id
+    )
+    return DeedOutcome(
+        text=f"{plural(len(done.flow_ids), 'flow is', 'flows are')} evaluated now; the gate "
+        "decides in a moment.",
+        is_nothing=not done.flow_ids,
+    )
+
+
+def _override(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    done = client.overrides.grant(
+        OverrideRequest(
+            pipeline=values.get("pipeline", ""),
+            partition=values.get("partition", ""),
+            customer=values.get("customer") or None,
+            phase=values.get("phase") or None,
+            dependency=values.get("dependency") or None,
+            reason=values.get("reason", ""),
+            expires=values.get("expires") or "4h",
+        ),
+        source="dashboard",
+    )
+    return DeedOutcome(
+        text="The gate goes on without the dependency. What follows is degraded, and says so.",
+        rows=[
+            ("where", f"{done.pipeline} {done.partition}"),
+            ("phase", done.phase or "all phases"),
+            ("without", done.dependency or "any dependency"),
+            ("approved by", done.approved_by),
+            ("ends", done.expires_at.strftime("%Y-%m-%d %H:%M UTC")),
+        ],
+        links=[("/interventions", "See the overrides")],
+    )
+
+
+def _revoke(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    client.overrides.revoke(values["override_id"], values.get("reason", ""))
+    return DeedOutcome(text="The override ends now; phases that started under it go on.")
+
+
+def _resolve(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    client.interventions.resolve(values["intervention_id"], values.get("resolution", ""))
+    return DeedOutcome(text="The intervention is resolved; its gate is evaluated again now.")
+
+
+def _reset(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    target = BreakerTarget(
+        pipeline=values.get("pipeline", ""),
+        partition=values.get("partition", ""),
+        phase=values.get("phase", ""),
+        customer=values.get("customer") or None,
+        reason=values.get("reason", ""),
+    )
+    done = client.breakers.reset(target)
+    return DeedOutcome(
+        text=f"The breaker is closed; {plural(len(done.flow_ids), 'flow')} is evaluated again."
+    )
+
+
+def _trigger_command(values: Values) -> str:
+    words = [values.get(name, "") for name in ("pipeline", "partition", "phase")]
+    flags = ["--force"] if values.get("force") else []
+    return command_line(
+        "trigger",
+        *[part for part in words if part],
+        *flags,
+        customer=values.get("customer"),
+        mode=values.get("mode"),
+    )
+
+
+_ABOUT: Final = ("pipeline", "partition", "phase", "customer")
+
+WORK_ACTIONS: Final = (
+    Action(
+        name="retry-run",
+        question=lambda values: f"Retry {values.get('run_id')}?",
+        label=lambda _: "Retry",
+        deed=_retry,
+        command=lambda values: command_line("runs", "retry", values["run_id"]),
+        back=lambda values: address("runs", values["run_id"]),
+        fixed=("run_id",),
+        nav="runs",
+    ),
+    Action(
+        name="cancel-run",
+        question=lambda values: f"Cancel {values.get('run_id')}?",
+        label=lambda _: "Cancel the run",
+        deed=_cancel_run,
+        command=lambda values: command_line(
+            "runs", "cancel", values["run_id"], reason=values.get("reason")
+        ),
+        back=lambda values: address("runs", values["run_id"]),
+        fixed=("run_id",),
+        fields=(WHY,),
+        is_final=True,
+        nav="runs",
+    ),
+    Action(
+        name="cancel-flow",
+        question=lambda values: f"Cancel {values.get('flow_id')}?",
+        label=lambda _: "Cancel the flow",
+        deed=_cancel_flow,
+        command=lambda values: command_line(
+            "flows", "cancel", values["flow_id"], reason=values.get("reason")
+        ),
+        back=lambda values: address("flows", values["flow_id"]),
+        fixed=("flow_id",),
+        fields=(WHY,),
+        is_final=True,
+        nav="flows",
+    ),
+    Action(
+        name="trigger",
+        question=lambda _: "Trigger a flow?",
+        label=lambda _: "Trigger",
+        deed=_trigger,
+        command=_trigger_command,
+        back=lambda values: address("flows", pipeline=values.get("pipeline")),
+        fixed=("force",),
+        fields=(
+            ActionField(name="pipeline", label="pipeline", is_required=True),
+            ActionField(name="partition", label="partition", hint="the mode's current one"),
+            ActionField(name="mode", label="mode", hint="that of the newest flow, else manual"),
+            ActionField(name="phase", label="from phase", hint="the first phases"),
+            ActionField(name="customer", label="customer", hint="default"),
+        ),
+        nav="flows",
+    ),
+    Action(
+        name="recheck",
+        question=lambda _: "Evaluate the gates now?",
+        label=lambda _: "Evaluate now",
+        deed=_recheck,
+        command=lambda values: f"penstock explain {values['flow_id']}",
+        back=lambda values: address("flows", values["flow_id"]),
+        fixed=("flow_id",),
+        nav="flows",
+    ),
+    Action(
+        name="override",
+        question=lambda values: f"Go on without it, for {values.get('pipeline')} "
+        f"{values.get('partition')}?",
+        label=lambda _: "Go on degraded",
+        deed=_override,
+        command=lambda values: command_line(
+            "override", "grant", values["pipeline"], values["partition"],
+            phase=values.get("phase"), dependency=values.get("dependency"),
+            customer=values.get("customer"), expires=values.get("expires") or "4h",
+            reason=values.get("reason") or "…",
+        ),
+        back=lambda values: address(
+            "flows", pipeline=values["pipeline"], partition=values["partition"]
+        ),
+        fixed=(*_ABOUT, "dependency"),
+        fields=(
+            REASON,
+            ActionField(name="expires", label="ends after", hint="4h, at most 7d"),
+        ),
+        nav="interventions",
+    ),
+    Action(
+        name="revoke",
+        question=lambda values: f"Revoke {values.get('override_id')}?",
+        label=lambda _: "Revoke",
+        deed=_revoke,
+        command=lambda values: command_line(
+            "override", "revoke", values["override_id"], reason=values.get("reason")
+        ),
+        back=lambda _: "/interventions",
+        fixed=("override_id",),
+        fields=(WHY,),
+        nav="interventions",
+    ),
+    Action(
+        name="resolve",
+        question=lambda values: f"Resolve {values.get('intervention_id')}?",
+        label=lambda _: "Resolve",
+        deed=_resolve,
+        command=lambda values: command_line(
+            "interventions", "resolve", values["intervention_id"],
+            resolution=values.get("resolution") or "…",
+        ),
+        back=lambda values: address("interventions", values["intervention_id"]),
+        fixed=("intervention_id",),
+        fields=(
+            ActionField(
+                name="resolution", label="what was done", is_required=True, stand_in="preview"
+            ),
+        ),
+        nav="interventions",
+    ),
+    Action(
+        name="reset-breaker",
+        question=lambda values: f"Reset the breaker of {values.get('phase')}?",
+        label=lambda _: "Reset",
+        deed=_reset,
+        command=lambda values: command_line(
+            "breakers", "reset", values["pipeline"], values["partition"], values["phase"],
+            customer=values.get("customer"), reason=values.get("reason"),
+        ),
+        back=lambda _: "/breakers",
+        fixed=_ABOUT,
+        fields=(WHY,),
+        nav="breakers",
+    ),
+)  # fmt: skip

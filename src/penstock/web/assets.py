@@ -1,0 +1,62 @@
+"""The files that pages load: named by their content, compressed once, cached for ever."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+from importlib.resources import files
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+NAMES: Final = ("penstock.css", "penstock.js", "theme.js", "icon.svg")
+FOREVER: Final = "public, max-age=31536000, immutable"
+SMALL: Final = 500
+"""Bytes below which compression does not pay."""
+
+
+@functools.cache
+def asset_url(name: str) -> str:
+    """Return the address of a file, which contains a hash of its content."""
+    stem, _, ending = name.rpartition(".")
+    return f"/assets/{stem}.{hashlib.sha256(_content(name)).hexdigest()[:12]}.{ending}"
+
+
+async def serve_asset(request: Request) -> Response:
+    """Serve a file under its current address."""
+    found = _by_url().get(request.url.path)
+    if found is None:
+        return Response("There is no such file.", 404, media_type="text/plain")
+    headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
+    kind = TYPES[found.rpartition(".")[2]]
+    if accepts_gzip(request):
+        headers["Content-Encoding"] = "gzip"
+        return Response(_compressed(found), 200, headers, kind)
+    return Response(_content(found), 200, headers, kind)
+
+
+def accepts_gzip(request: Request) -> bool:
+    """Return whether the browser reads gzip."""
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+@functools.cache
+def _by_url() -> dict[str, str]:
+    return {asset_url(name): name for name in NAMES}
+
+
+@functools.cache
+def _content(name: str) -> bytes:
+    return files("penstock.web").joinpath("static", name).read_bytes()
+
+
+@functools.cache
+def _compressed(name: str) -> bytes:
+    return gzip.compress(_content(name), 9, mtime=0)

@@ -1,0 +1,65 @@
+"""Builds the site: every page and every action."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.access.api_keys import Permission
+from penstock.client import Client
+from penstock.core.clock import Clock
+from penstock.web.actions.control import CONTROL_ACTIONS
+from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
+from penstock.web.actions.serving import Actions
+from penstock.web.actions.work import WORK_ACTIONS
+from penstock.web.pages import (
+    alerts,
+    approvals,
+    capacity,
+    dead_letters,
+    flows,
+    messages,
+    overview,
+    runs,
+    schedules,
+    system,
+    tracing,
+)
+from penstock.web.sign_in import SignIn
+from penstock.web.site import PageRoute, Site
+
+PAGES: Final = (
+    PageRoute(path="/", view=overview.overview),
+    PageRoute(path="/alerts", view=alerts.alerts),
+    PageRoute(path="/alerts/{alert_id}", view=alerts.alert),
+    PageRoute(path="/dead-letters", view=dead_letters.dead_letters),
+    PageRoute(path="/dead-letters/{dead_letter_id}", view=dead_letters.dead_letter),
+    PageRoute(path="/interventions", view=approvals.interventions),
+    PageRoute(path="/interventions/{intervention_id}", view=approvals.intervention),
+    PageRoute(path="/flows", view=flows.flows),
+    PageRoute(path="/flows/{flow_id}", view=flows.flow),
+    PageRoute(path="/runs", view=runs.runs),
+    PageRoute(path="/runs/{run_id}", view=runs.run),
+    PageRoute(path="/configs", view=schedules.configs),
+    PageRoute(path="/configs/{config_id}", view=schedules.config),
+    PageRoute(path="/customers", view=schedules.customers, covers_all=True),
+    PageRoute(path="/customers/{customer}", view=schedules.customer),
+    PageRoute(path="/limits", view=capacity.limits, covers_all=True),
+    PageRoute(path="/limits/{name:path}", view=capacity.limit, covers_all=True),
+    PageRoute(path="/topics", view=messages.topics),
+    PageRoute(path="/topics/{name:path}", view=messages.topic),
+    PageRoute(path="/subscriptions/{name:path}", view=messages.subscription),
+    PageRoute(path="/messages/{message_id}", view=messages.message),
+    PageRoute(path="/trace", view=tracing.trace),
+    PageRoute(path="/find", view=tracing.find),
+    PageRoute(path="/breakers", view=system.breakers),
+    PageRoute(path="/system", view=system.system, covers_all=True),
+    PageRoute(path="/keys", view=system.keys, covers_all=True, permission=Permission.ADMINISTER),
+)
+
+
+def build_site(client: Client, clock: Clock) -> Site:
+    """Return the dashboard over a client."""
+    site = Site(client, clock, PAGES)
+    SignIn(site)
+    Actions(site, (*DEAD_LETTER_ACTIONS, *WORK_ACTIONS, *CONTROL_ACTIONS))
+    return site

@@ -1,0 +1,118 @@
+"""The navigation: places, and the counts beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.access.api_keys import Permission
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.web.visit import Visit
+
+COUNT_SECONDS: Final = 5.0
+SCOPES_MAX: Final = 1_000
+COUNT_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An entry of the navigation."""
+
+    name: str
+    label: str
+    href: str
+    icon: str
+    group: str = ""
+    covers_all: bool = False
+    """Whether a key that is bound to a customer may not see it."""
+    permission: Permission = Permission.READ
+
+
+PLACES: Final = (
+    Place(name="overview", label="Overview", href="/", icon="n-overview"),
+    Place(name="alerts", label="Alerts", href="/alerts", icon="n-alerts", group="Needs you"),
+    Place(
+        name="letters", label="Dead letters", href="/dead-letters", icon="n-letters",
+        group="Needs you",
+    ),
+    Place(
+        name="interventions", label="Interventions", href="/interventions", icon="n-hand",
+        group="Needs you",
+    ),
+    Place(name="flows", label="Flows", href="/flows", icon="n-flows", group="Work"),
+    Place(name="runs", label="Runs", href="/runs", icon="n-runs", group="Work"),
+    Place(name="configs", label="Configs", href="/configs", icon="cal", group="Work"),
+    Place(
+        name="customers", label="Customers", href="/customers", icon="n-people", group="Work",
+        covers_all=True,
+    ),
+    Place(
+        name="limits", label="Limits", href="/limits", icon="n-limits", group="Shared",
+        covers_all=True,
+    ),
+    Place(name="topics", label="Topics", href="/topics", icon="n-topics", group="Shared"),
+    Place(name="trace", label="Trace", href="/trace", icon="n-entity", group="Find out"),
+    Place(name="breakers", label="Breakers", href="/breakers", icon="n-deps", group="Find out"),
+    Place(
+        name="system", label="System", href="/system", icon="n-system", group="Installation",
+        covers_all=True,
+    ),
+    Place(
+        name="keys", label="Keys", href="/keys", icon="n-keys", group="Installation",
+        covers_all=True, permission=Permission.ADMINISTER,
+    ),
+)  # fmt: skip
+
+
+class NavigationCounts:
+    """Counts beside the places, per customer, at most five seconds old."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str | None, tuple[float, dict[str, str]]] = OrderedDict()
+
+    def of(self, visit: Visit) -> dict[str, str]:
+        """Return the counts that the person sees, by the name of the place."""
+        scope = visit.caller.customer
+        now = self._clock.monotonic()
+        with self._lock:
+            kept = self._kept.get(scope)
+        if kept is not None and kept[0] > now:
+            return kept[1]
+        made = _counts(visit)
+        with self._lock:
+            self._kept[scope] = (now + COUNT_SECONDS, made)
+            self._kept.move_to_end(scope)
+            while len(self._kept) > SCOPES_MAX:
+                self._kept.popitem(last=False)
+        return made
+
+
+def places_of(visit: Visit) -> list[Place]:
+    """Return the places that the person may visit."""
+    role = visit.caller.principal.role
+    return [
+        place
+        for place in PLACES
+        if role.has_permission(place.permission) and not (visit.is_bound and place.covers_all)
+    ]
+
+
+def _counts(visit: Visit) -> dict[str, str]:
+    client = visit.client
+    made = {}
+    try:
+        made["letters"] = _shown(len(client.dead_letters.list(limit=COUNT_MAX).items))
+        made["alerts"] = _shown(len(client.alerts.list(state="open", limit=COUNT_MAX).items))
+        made["interventions"] = _shown(len(client.interventions.list(limit=COUNT_MAX).items))
+    except PenstockError:
+        return made  # the page says what did not load
+    return {name: count for name, count in made.items() if count != "0"}
+
+
+def _shown(count: int) -> str:
+    return str(count) if count < COUNT_MAX else f"{COUNT_MAX - 1}+"

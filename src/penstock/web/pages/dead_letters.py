@@ -1,0 +1,271 @@
+"""Dead letters: causes first, then the list of one cause, then one of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.dead_letters.records import DeadLetter, DeadLetterDetail
+from penstock.web.links import page_of
+from penstock.web.pages.data import as_text
+from penstock.web.parts import (
+    Button,
+    Cell,
+    Choice,
+    Empty,
+    FactsPanel,
+    Filter,
+    NotePanel,
+    TableColumn,
+    TablePanel,
+    TextPanel,
+    Way,
+    WaysPanel,
+    WebPage,
+    address,
+    text,
+    time_cell,
+)
+from penstock.web.visit import PAGE_ROWS, Visit
+from penstock.web.words import number, plural
+
+STATUSES: Final = ("open", "replayed", "discarded")
+FILTERS: Final = (
+    "kind", "subscription", "topic", "pipeline", "processor", "partition", "correlation_id",
+    "error_type",
+)  # fmt: skip
+
+
+def chosen_filters(visit: Visit) -> dict[str, Any]:
+    """Return the filters of the address."""
+    made: dict[str, Any] = {name: visit.get(name) for name in FILTERS if visit.get(name)}
+    if made.get("kind") not in (None, "run", "delivery"):
+        del made["kind"]
+    if visit.customer is not None:
+        made["customer"] = visit.customer
+    return made
+
+
+def dead_letters(visit: Visit) -> WebPage:
+    """Show the causes, and what fits the filters."""
+    status: Any = visit.choice("status", STATUSES, "open")
+    chosen = chosen_filters(visit)
+    count = visit.client.dead_letters.count(status=status, **chosen)
+    actions = []
+    if visit.may_operate and status == "open" and count:
+        href = address("do", "replay-letters", **chosen)
+        actions = [Button(label=f"Replay {number(count)}…", href=href, css="go", icon="retry")]
+    usual = ["subscription", "pipeline", "processor", "error_type"]
+    usual += [] if visit.is_bound else ["customer"]
+    names = usual + [name for name in FILTERS[1:] if visit.get(name) and name not in usual]
+    return WebPage(
+        title="Dead letters",
+        nav="letters",
+        sentence=f"Nothing is lost. {plural(count, 'dead letter is', 'dead letters are')} {status}"
+        f"{' with these filters' if chosen else ''}; each is kept whole.",
+        choices=[
+            Choice(label=one, href=visit.here(status=one, cursor=None), is_current=one == status)
+            for one in STATUSES
+        ],
+        actions=actions,
+        filters=[
+            Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
+            for name in names
+        ],
+        kept={"status": status},
+        main=[
+            visit.panel("Causes", lambda: _groups(visit, status, chosen)),
+            visit.panel("Letters", lambda: _list(visit, status, chosen)),
+        ],
+    )
+
+
+def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
+    groups = visit.client.dead_letters.groups(status=status, limit=PAGE_ROWS, **chosen)
+    return TablePanel(
+        title="Why they died",
+        note=plural(len(groups), "cause") if groups else "",
+        columns=[
+            TableColumn(title="letters", css="r"),
+            TableColumn(title="where and what"),
+            TableColumn(title="kind"),
+            TableColumn(title="first", css="r lo"),
+            TableColumn(title="last", css="r"),
+        ],
+        rows=[
+            [
+                text(number(one.count), css="big"),
+                Cell(
+                    text=_where(one),
+                    small=one.error_type,
+                    href=address(
+                        "dead-letters",
+                        status=status,
+                        kind=one.kind,
+                        subscription=one.subscription,
+                        pipeline=one.pipeline,
+                        processor=one.processor,
+                        error_type=one.error_type,
+                        customer=chosen.get("customer"),
+                    ),
+                ),
+                text(one.kind),
+                time_cell(one.first_at),
+                time_cell(one.last_at),
+            ]
+            for one in groups
+        ],
+        empty=Empty(
+            title="No dead letters" if status == "open" else f"None {status}",
+            text="What exhausts its tries, or cannot be read at all, is kept here whole: read "
+            "it, edit it, send it again.",
+            icon="n-letters",
+        ),
+    )
+
+
+def _where(one: Any) -> str:
+    if one.subscription:
+        return str(one.subscription)
+    return " / ".join(part for part in (one.pipeline, one.processor) if part) or "–"
+
+
+def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
+    page = visit.client.dead_letters.list(
+        status=status, limit=PAGE_ROWS, cursor=visit.get("cursor"), **chosen
+    )
+    return TablePanel(
+        title="Letters",
+        columns=[
+            TableColumn(title="letter"),
+            TableColumn(title="where"),
+            TableColumn(title="error"),
+            TableColumn(title="customer", css="lo"),
+            TableColumn(title="tries", css="r"),
+            TableColumn(title="died", css="r"),
+        ],
+        rows=[
+            [
+                Cell(
+                    text=one.dead_letter_id,
+                    href=address("dead-letters", one.dead_letter_id),
+                    is_mono=True,
+                ),
+                text(_where(one), small=one.partition or one.message_id or ""),
+                Cell(text=_error_text(one), is_mono=True, small=one.error_type, css="long"),
+                text(one.customer or ""),
+                text(number(one.attempts)),
+                time_cell(one.died_at),
+            ]
+            for one in page.items
+        ],
+        more=visit.next_page(page.next_cursor),
+        empty=Empty(
+            title="Nothing fits",
+            text="Nothing fits these filters." if chosen else "There is none.",
+            icon="n-letters",
+        ),
+    )
+
+
+def _error_text(one: DeadLetter) -> str:
+    found = one.error_details
+    if isinstance(found, dict):
+        for name in ("message", "error", "reason", "text"):
+            if isinstance(found.get(name), str):
+                return str(found[name])[:160]
+    return as_text(found)[:160]
+
+
+def dead_letter(visit: Visit) -> WebPage:
+    """Show one dead letter: what it is, why it died, what is kept, how to send it again."""
+    detail = visit.client.dead_letters.get(visit.path_values["dead_letter_id"])
+    one = detail.dead_letter
+    is_open = one.status == "open"
+    actions = []
+    if is_open and visit.may_operate:
+        about = {"dead_letter_id": one.dead_letter_id}
+        actions = [
+            Button(label="Discard…", href=address("do", "discard-letter", **about)),
+            Button(label="Edit and replay…", href=address("do", "edit-letter", **about)),
+            Button(
+                label="Replay…", href=address("do", "replay-letter", **about), css="go",
+                icon="retry",
+            ),
+        ]  # fmt: skip
+    return WebPage(
+        title=one.dead_letter_id,
+        nav="letters",
+        heading=f"{_where(one)}: {one.error_type}",
+        crumbs=[("/dead-letters", "Dead letters")],
+        state="dead" if is_open else "complete",
+        word=one.status,
+        sentence=_sentence(visit, one),
+        actions=actions,
+        top=[NotePanel(text=detail.not_retried, state="degraded")] if detail.not_retried else [],
+        main=_content(detail),
+        side=[
+            _facts(visit, one),
+            WaysPanel(
+                title="The same as commands",
+                ways=[
+                    Way(text="See it.", command=f"penstock dlq show {one.dead_letter_id}"),
+                    Way(
+                        text="Send it again.",
+                        command=f"penstock dlq replay {one.dead_letter_id}",
+                    ),
+                ],
+            ),
+        ],
+        is_live=False,
+    )
+
+
+def _sentence(visit: Visit, one: DeadLetter) -> str:
+    what = "The message" if one.kind == "delivery" else "The run"
+    phrase = (
+        f"{what} died at {visit.clock(one.died_at)} after {plural(one.attempts, 'try', 'tries')}"
+    )
+    phrase += f" and was replayed {plural(one.replays, 'time')}." if one.replays else "."
+    if one.status == "open":
+        return f"{phrase} It is still here, whole, and can be sent again."
+    return f"{phrase} It was {one.status} at {visit.clock(one.resolved_at)} by {one.resolved_by}."
+
+
+def _content(detail: DeadLetterDetail) -> list[Any]:
+    one = detail.dead_letter
+    made: list[Any] = [
+        TextPanel(title=f"Why: {one.error_type}", note=one.error_class or "",
+                  text=as_text(one.error_details)),
+    ]  # fmt: skip
+    if detail.message is not None:
+        phrase = detail.message
+        made.append(TextPanel(title="Message", text=as_text(phrase.text or phrase.data)))
+        if phrase.attributes:
+            made.append(TextPanel(title="Attributes", text=as_text(phrase.attributes)))
+    if detail.run is not None:
+        made.append(TextPanel(title="Parameters", text=as_text(detail.run.parameters)))
+    return made
+
+
+def _facts(visit: Visit, one: DeadLetter) -> FactsPanel:
+    facts = [
+        ("letter", Cell(text=one.dead_letter_id, is_mono=True)),
+        ("died", time_cell(one.died_at, css="", small=f"{visit.age(one.died_at)} ago")),
+        ("tries", text(number(one.attempts))),
+    ]
+    for label, value, href in (
+        ("customer", one.customer, None),
+        ("topic", one.topic, one.topic and address("topics", one.topic)),
+        ("subscription", one.subscription,
+         one.subscription and address("subscriptions", one.subscription)),
+        ("message", one.message_id, one.message_id and address("messages", one.message_id)),
+        ("run", one.run_id, page_of(one.run_id)),
+        ("config", one.config_id, page_of(one.config_id)),
+        ("partition", one.partition, None),
+        ("correlation", one.correlation_id,
+         one.correlation_id and address("trace", q=one.correlation_id)),
+        ("resolution", one.resolution, None),
+    ):  # fmt: skip
+        if value:
+            facts.append((label, Cell(text=value, href=href or None)))
+    return FactsPanel(title="Facts", facts=facts)

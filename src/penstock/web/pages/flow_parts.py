@@ -1,0 +1,113 @@
+"""Parts that several pages draw of a flow: its pipe, its line, its causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.client import Client
+from penstock.flows.explain.records import CauseTree
+from penstock.flows.records import Flow, FlowDetail, FlowPhase
+from penstock.web.parts import CauseLine, FlowLine, Segment, TreePanel, address
+from penstock.web.visit import Visit
+from penstock.web.words import GATES, appearance, duration, word
+
+CLEARS: Final = {
+    "time": "by itself, from",
+    "event": "when it happens",
+    "person": "when a person acts",
+    "never": "never by itself",
+}
+CAUSE_ICONS: Final = {
+    "flow": "n-flows",
+    "phase": "waiting",
+    "gate": "gate",
+    "dependency": "table",
+    "run": "n-runs",
+    "limit": "n-limits",
+    "pause": "paused",
+    "breaker": "blocked",
+    "config": "cal",
+    "worker": "n-system",
+    "processor": "n-runs",
+}
+LIVE: Final = ("WAITING", "BLOCKED", "IN_PROGRESS", "FAILED")
+
+
+def pipe_of(detail: FlowDetail, order: Sequence[str]) -> list[Segment]:
+    """Return the phases of a flow as the segments of its pipe, in the order of the pipeline."""
+    phases: dict[str, FlowPhase] = {}
+    for one in detail.phases:
+        if one.processor is None or one.phase not in phases:
+            phases[one.phase] = one
+    started = {one.phase: one.verdict for one in detail.triggers}
+    place = {name: index for index, name in enumerate(order)}
+    known = sorted(phases.values(), key=lambda one: place.get(one.phase, len(place)))
+    here = next((one.phase for one in known if one.state in LIVE), None)
+    made = []
+    for one in known:
+        verdict = one.verdict or started.get(one.phase)
+        made.append(
+            Segment(
+                name=one.phase,
+                state=appearance(one.state),
+                word=word(one.state),
+                gate="" if verdict is None else GATES[verdict],
+                is_here=one.phase == here,
+            )
+        )
+    return made
+
+
+def phase_order(client: Client, pipeline: str) -> list[str]:
+    """Return the phases of a pipeline in the order in which they are declared."""
+    return list(dict.fromkeys(one.phase for one in client.views.pipeline(pipeline).processors))
+
+
+def state_of(flow: Flow) -> tuple[str, str]:
+    """Return the style and the word of a flow: why it waits, or how it ended."""
+    state = flow.phase_state or flow.state
+    return appearance(state), word(state)
+
+
+def line_of(visit: Visit, flow: Flow, order: Sequence[str]) -> FlowLine:
+    """Return a flow as a line with its pipe."""
+    detail = visit.client.flows.get(flow.flow_id)
+    style, phrase = state_of(flow)
+    if flow.ended_at is not None:
+        note = f"took {duration(flow.ended_at - flow.created_at)}"
+    else:
+        note = f"open for {visit.age(flow.created_at)}"
+    if flow.missing:
+        note += f" · without {', '.join(flow.missing[:2])}"
+    return FlowLine(
+        title=f"{flow.pipeline} · {flow.partition} · {flow.mode}",
+        href=address("flows", flow.flow_id),
+        state=style,
+        word=phrase,
+        note=note,
+        pipe=pipe_of(detail, order),
+    )
+
+
+def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
+    """Return a tree of causes as a panel; `is_open` is False for what has ended."""
+    last = len(tree.causes) - 1
+    return TreePanel(
+        title="What stands in the way" if is_open else "Nothing stands in the way",
+        earliest=tree.earliest_at,
+        causes=[
+            CauseLine(
+                depth=cause.depth,
+                icon=CAUSE_ICONS.get(cause.kind.partition("_")[0], "info"),
+                text=cause.text,
+                small="" if cause.action is None else cause.action.does,
+                clears=CLEARS[cause.clears]
+                if is_open and (index == last or cause.earliest_at)
+                else "",
+                at=cause.earliest_at,
+                is_last=index == last and cause.depth > 0,
+            )
+            for index, cause in enumerate(tree.causes)
+        ],
+    )

@@ -1,0 +1,343 @@
+"""Runs: the list, and one run: is it moving, and what went wrong before?"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.core.records.record import to_json_value
+from penstock.runs.records import Run, RunDetail
+from penstock.web.links import page_of
+from penstock.web.pages.data import as_text
+from penstock.web.pages.flow_parts import tree_of
+from penstock.web.parts import (
+    Button,
+    Cell,
+    Choice,
+    Empty,
+    FactsPanel,
+    FeedPanel,
+    Figure,
+    FiguresPanel,
+    Filter,
+    Happening,
+    LogLine,
+    LogPanel,
+    TableColumn,
+    TablePanel,
+    TextPanel,
+    WebPage,
+    address,
+    state_cell,
+    text,
+    time_cell,
+)
+from penstock.web.visit import PAGE_ROWS, Visit
+from penstock.web.words import WAITS, appearance, duration, number, size, word
+
+STATES: Final = (
+    "PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED",
+)  # fmt: skip
+SHOWN: Final = ("", "PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
+ENDED: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED"})
+LOG_LINES: Final = 500
+FILTERS: Final = ("pipeline", "processor", "partition", "error_type", "correlation_id", "config_id")
+
+
+def runs(visit: Visit) -> WebPage:
+    """List runs by filter."""
+    state = visit.choice("state", STATES, "")
+    names = [*FILTERS[:4], *([] if visit.is_bound else ["customer"])]
+    return WebPage(
+        title="Runs",
+        nav="runs",
+        sentence="A run executes one processor once; a failed one is retried, then kept as a "
+        "dead letter.",
+        choices=[
+            Choice(
+                label=word(one) if one else "all",
+                href=visit.here(state=one or None, cursor=None),
+                is_current=one == state,
+            )
+            for one in SHOWN
+        ],
+        filters=[
+            Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
+            for name in names
+        ],
+        kept={"state": state} if state else {},
+        main=[visit.panel("Runs", lambda: _table(visit, state))],
+    )
+
+
+def _table(visit: Visit, state: Any) -> TablePanel:
+    chosen = {name: visit.get(name) for name in FILTERS}
+    page = visit.client.runs.list(
+        customer=visit.customer,
+        state=state or None,
+        limit=PAGE_ROWS,
+        cursor=visit.get("cursor"),
+        **chosen,  # type: ignore[arg-type]
+    )
+    return TablePanel(
+        title="Runs, newest first",
+        columns=[
+            TableColumn(title="run"),
+            TableColumn(title="state"),
+            TableColumn(title="customer", css="lo"),
+            TableColumn(title="try", css="r"),
+            TableColumn(title="error", css="lo"),
+            TableColumn(title="scheduled", css="r"),
+            TableColumn(title="took", css="r"),
+        ],
+        rows=[
+            [
+                Cell(
+                    text=f"{run.pipeline} / {run.processor}",
+                    href=address("runs", run.run_id),
+                    small=run.partition or run.run_id,
+                ),
+                run_state(run),
+                text(run.customer),
+                text(_try(run).removeprefix("Try ")),
+                Cell(text=run.error_type or "", is_mono=True),
+                time_cell(run.scheduled_time),
+                text(duration(run.duration)),
+            ]
+            for run in page.items
+        ],
+        more=visit.next_page(page.next_cursor),
+        empty=Empty(
+            title="No run fits",
+            text="Nothing fits these filters."
+            if visit.query
+            else "Schedules, flows, messages and people start runs.",
+            icon="n-runs",
+            command="penstock runs submit PIPELINE",
+        ),
+    )
+
+
+def run_state(run: Run) -> Cell:
+    """Return the state of a run, for a pending one why it waits."""
+    if run.state == "PENDING" and run.waits:
+        style, phrase = WAITS.get(run.waits, ("pending", run.waits))
+        return Cell(text=phrase, state=style)
+    return state_cell(run.state, small="dead letter" if run.is_dead else "")
+
+
+def run(visit: Visit) -> WebPage:
+    """Show one run."""
+    detail = visit.client.runs.detail(visit.path_values["run_id"])
+    one = detail.run
+    cell = run_state(one)
+    parts: list[Any] = []
+    if one.state not in ENDED:
+        parts.append(
+            visit.panel("Why", lambda: tree_of(visit.client.diagnostics.why_run(one.run_id)))
+        )
+    if detail.progress is not None:
+        parts.append(_progress(visit, detail))
+    parts.append(_attempts(detail))
+    if one.error_type is not None:
+        parts.append(
+            TextPanel(
+                title=f"Last error: {one.error_type}",
+                note=one.error_class or "",
+                text=as_text(one.error_details),
+            )
+        )
+    parts.append(visit.panel("Log", lambda: _log(visit, one)))
+    return WebPage(
+        title=one.run_id,
+        nav="runs",
+        heading=f"{one.processor} of {one.customer}",
+        crumbs=[("/runs", "Runs")],
+        state=cell.state,
+        word=cell.text,
+        sentence=_sentence(visit, one),
+        actions=_actions(visit, one),
+        main=parts,
+        side=[
+            _facts(one),
+            TextPanel(title="Parameters", text=as_text(one.parameters)),
+            *([TextPanel(title="Result", text=as_text(one.result))] if one.result else []),
+            *_artifacts(detail),
+            FeedPanel(
+                title="Journal",
+                rows=[
+                    Happening(
+                        at=entry.at,
+                        icon=appearance(entry.to_state) if entry.to_state else "info",
+                        text=f"{entry.action}{f' → {entry.to_state}' if entry.to_state else ''}"
+                        f"{f': {entry.why}' if entry.why else ''}",
+                        small=entry.actor,
+                    )
+                    for entry in detail.journal
+                ],
+            ),
+        ],
+        is_live=one.state not in ENDED,
+    )
+
+
+def _sentence(visit: Visit, one: Run) -> str:
+    phrase = _try(one)
+    if one.claimed_by:
+        phrase += f", on {one.claimed_by}"
+    if one.finished_at is not None:
+        phrase += f", ended at {visit.clock(one.finished_at)} after {duration(one.duration)}."
+    elif one.started_at is not None:
+        phrase += f", running for {visit.age(one.started_at)}."
+    else:
+        phrase += f", scheduled for {visit.clock(one.scheduled_time)}."
+    if one.is_dead:
+        phrase += " Its tries are used up: it is kept as a dead letter and can be replayed."
+    elif one.was_retried:
+        phrase += " It was retried: a newer run took over."
+    return phrase
+
+
+def _try(one: Run) -> str:
+    return f"Try {one.attempt}" + ("" if one.max_attempts is None else f" of {one.max_attempts}")
+
+
+def _actions(visit: Visit, one: Run) -> list[Button]:
+    if not visit.may_operate:
+        return []
+    if one.state in ENDED:
+        if one.was_retried:
+            return []
+        href = address("do", "retry-run", run_id=one.run_id)
+        return [Button(label="Retry…", href=href, icon="retry", css="go")]
+    return [Button(label="Cancel…", href=address("do", "cancel-run", run_id=one.run_id))]
+
+
+def _progress(visit: Visit, detail: RunDetail) -> FiguresPanel:
+    seen = detail.progress
+    assert seen is not None
+    heartbeat = "" if seen.last_heartbeat_at is None else visit.age(seen.last_heartbeat_at)
+    return FiguresPanel(
+        title="Progress",
+        figures=[
+            Figure(
+                label=seen.stage or "progress",
+                value="–" if seen.percent is None else f"{seen.percent:g} %",
+                small=f"heartbeat {heartbeat} ago" if heartbeat else "",
+            ),
+            Figure(label="extracted", value=number(seen.records_extracted)),
+            Figure(label="transformed", value=number(seen.records_transformed)),
+            Figure(label="loaded", value=number(seen.records_loaded)),
+            Figure(label="bytes", value=size(seen.bytes_processed)),
+        ],
+    )
+
+
+def _attempts(detail: RunDetail) -> TablePanel:
+    known = {one.run_id: one for one in (*detail.attempts, detail.run)}
+    tries = sorted(known.values(), key=lambda one: one.attempt, reverse=True)
+    most = detail.run.max_attempts
+    return TablePanel(
+        title="Tries",
+        note="" if most is None else f"at most {most}, then a dead letter",
+        columns=[
+            TableColumn(title="try"),
+            TableColumn(title="started"),
+            TableColumn(title="took", css="r"),
+            TableColumn(title="worker", css="lo"),
+            TableColumn(title="error"),
+        ],
+        rows=[
+            [
+                Cell(
+                    text=f"try {one.attempt}",
+                    state=run_state(one).state,
+                    href=address("runs", one.run_id),
+                ),
+                time_cell(one.started_at),
+                text(duration(one.duration)),
+                text(one.claimed_by or ""),
+                Cell(text=one.error_type or "–", is_mono=True),
+            ]
+            for one in tries
+        ],
+        chosen=next((n for n, one in enumerate(tries) if one.run_id == detail.run.run_id), None),
+        empty=Empty(title="Not started", text="No try has started."),
+    )
+
+
+def _log(visit: Visit, one: Run) -> LogPanel:
+    entries = visit.client.runs.logs(one.run_id).entries
+    shown = entries[-LOG_LINES:]
+    left = len(entries) - len(shown)
+    return LogPanel(
+        title="Log",
+        note=f"the last {LOG_LINES} lines; {left:,} more with penstock runs logs" if left else "",
+        lines=[LogLine(at=line.at, level=_level(line.level), text=line.message) for line in shown],
+        empty=Empty(
+            title="No log line",
+            text="What a processor logs with the standard logging module appears here.",
+            icon="table",
+            command=f"penstock runs logs {one.run_id}",
+        ),
+    )
+
+
+def _level(level: str) -> str:
+    short = {"WARNING": "WARN", "CRITICAL": "ERROR"}.get(level.upper(), level.upper())
+    return short if short in ("DEBUG", "INFO", "WARN", "ERROR") else "INFO"
+
+
+def _facts(one: Run) -> FactsPanel:
+    facts = [
+        ("run", Cell(text=one.run_id, is_mono=True)),
+        ("customer", text(one.customer)),
+        ("pipeline", text(one.pipeline)),
+        ("phase", text(one.phase)),
+        ("scheduled", time_cell(one.scheduled_time, css="")),
+        ("started", time_cell(one.started_at, css="")),
+        ("priority", text(number(one.priority))),
+        ("source", text(one.trigger_source)),
+    ]
+    for label, found in (
+        ("flow", one.flow_id), ("config", one.config_id), ("retry of", one.parent_run_id),
+    ):  # fmt: skip
+        if found:
+            facts.append((label, Cell(text=found, href=page_of(found), is_mono=True)))
+    if one.partition:
+        facts.append(("partition", text(one.partition)))
+    if one.item_key:
+        facts.append(("item", text(one.item_key)))
+    if one.correlation_id:
+        facts.append(
+            (
+                "correlation",
+                Cell(
+                    text=one.correlation_id,
+                    href=address("trace", q=one.correlation_id),
+                    is_mono=True,
+                ),
+            )
+        )
+    if one.trigger_message_id:
+        facts.append(
+            (
+                "message",
+                Cell(
+                    text=one.trigger_message_id,
+                    href=address("messages", one.trigger_message_id),
+                    is_mono=True,
+                ),
+            )
+        )
+    if one.records is not None:
+        facts.append(("records", text(number(one.records))))
+    if one.is_sla_met is not None:
+        facts.append(("started in time", text("yes" if one.is_sla_met else "no")))
+    return FactsPanel(title="Facts", facts=facts)
+
+
+def _artifacts(detail: RunDetail) -> list[TextPanel]:
+    if not detail.artifacts and not detail.actions:
+        return []
+    kept = [to_json_value(one) for one in (*detail.artifacts, *detail.actions)]
+    return [TextPanel(title="Artifacts and actions", text=as_text(kept))]

@@ -1,0 +1,315 @@
+"""Customers and their configs: what is scheduled, when it runs next, how it went."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from penstock.schedules.records import StoredConfig
+from penstock.web.pages.data import as_text
+from penstock.web.pages.flow_parts import tree_of
+from penstock.web.parts import (
+    Button,
+    Cell,
+    Choice,
+    Empty,
+    FactsPanel,
+    FeedPanel,
+    Figure,
+    FiguresPanel,
+    Filter,
+    Happening,
+    TableColumn,
+    TablePanel,
+    TextPanel,
+    WebPage,
+    address,
+    state_cell,
+    text,
+    time_cell,
+)
+from penstock.web.visit import PAGE_ROWS, Visit
+from penstock.web.words import NOTHING, duration, number
+
+SHOWN: Final = {"": None, "active": True, "inactive": False}
+
+
+def customers(visit: Visit) -> WebPage:
+    """List customers."""
+    return WebPage(
+        title="Customers",
+        nav="customers",
+        sentence="Each customer has its share of the capacity and its own configs.",
+        main=[visit.panel("Customers", lambda: _customers(visit))],
+    )
+
+
+def _customers(visit: Visit) -> TablePanel:
+    page = visit.client.customers.list(limit=PAGE_ROWS, cursor=visit.get("cursor"))
+    return TablePanel(
+        title="Customers",
+        columns=[
+            TableColumn(title="customer"),
+            TableColumn(title="weight", css="r"),
+            TableColumn(title="at once", css="r"),
+            TableColumn(title="since", css="r"),
+        ],
+        rows=[
+            [
+                Cell(text=one.customer, href=address("customers", one.customer)),
+                text(number(one.weight)),
+                text("no maximum" if one.concurrency is None else number(one.concurrency)),
+                time_cell(one.created_at),
+            ]
+            for one in page.items
+        ],
+        more=visit.next_page(page.next_cursor),
+        empty=Empty(
+            title="No customer yet",
+            text="A customer appears with its first config or run.",
+            icon="n-people",
+            command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
+        ),
+    )
+
+
+def customer(visit: Visit) -> WebPage:
+    """Show one customer: the last week, its configs, its audit trail."""
+    name = visit.path_values["customer"]
+    settings = visit.client.customers.get(name)
+    seen = visit.client.views.metrics(name, start_date=visit.now - timedelta(days=7))
+    actions = []
+    if visit.may_operate:
+        href = address("do", "pause", scope="customer", subject=name)
+        actions = [Button(label="Pause…", href=href, icon="paused")]
+    return WebPage(
+        title=name,
+        nav="customers",
+        crumbs=[("/customers", "Customers")],
+        sentence=f"Weight {number(settings.weight)}, "
+        + (
+            "no maximum of runs."
+            if settings.concurrency is None
+            else f"at most {settings.concurrency} runs at once."
+        ),
+        actions=[
+            *actions,
+            Button(label="Runs", href=address("runs", customer=name)),
+            Button(label="Flows", href=address("flows", customer=name)),
+        ],
+        top=[
+            FiguresPanel(
+                title="The last 7 days",
+                figures=[
+                    Figure(label="Runs, 7 days", value=number(seen.total_runs)),
+                    Figure(label="Ended well", value=number(seen.successful_runs)),
+                    Figure(label="Failed", value=number(seen.failed_runs)),
+                    Figure(label="Average", value=duration(seen.average_duration)),
+                    Figure(
+                        label="Started in time",
+                        value=NOTHING
+                        if seen.sla_compliance_percentage is None
+                        else f"{seen.sla_compliance_percentage:g} %",
+                    ),
+                ],
+            )
+        ],
+        main=[visit.panel("Configs", lambda: _configs(visit, name, None))],
+        side=[visit.panel("Audit", lambda: _audit(visit, name))],
+    )
+
+
+def _audit(visit: Visit, name: str) -> FeedPanel:
+    page = visit.client.configs.audit(name, limit=20)
+    return FeedPanel(
+        title="Changes",
+        rows=[
+            Happening(
+                at=one.at,
+                icon="n-audit",
+                text=f"{one.action} {one.config_id or ''}{f': {one.reason}' if one.reason else ''}",
+                small=one.changed_by,
+            )
+            for one in page.items
+        ],
+    )
+
+
+def configs(visit: Visit) -> WebPage:
+    """List configs by filter."""
+    shown = visit.choice("show", tuple(SHOWN), "")
+    names = ["pipeline", *([] if visit.is_bound else ["customer"])]
+    return WebPage(
+        title="Configs",
+        nav="configs",
+        sentence="A config runs a pipeline for a customer, on a schedule or on events.",
+        choices=[
+            Choice(
+                label=one or "all",
+                href=visit.here(show=one or None, cursor=None),
+                is_current=one == shown,
+            )
+            for one in SHOWN
+        ],
+        filters=[Filter(name=name, label=name, value=visit.get(name) or "") for name in names],
+        kept={"show": shown} if shown else {},
+        main=[visit.panel("Configs", lambda: _configs(visit, visit.customer, SHOWN[shown]))],
+    )
+
+
+def _configs(visit: Visit, name: str | None, is_active: bool | None) -> TablePanel:
+    page = visit.client.configs.list(
+        customer=name,
+        pipeline=visit.get("pipeline"),
+        is_active=is_active,
+        limit=PAGE_ROWS,
+        cursor=visit.get("cursor"),
+    )
+    return TablePanel(
+        title="Configs",
+        columns=[
+            TableColumn(title="config"),
+            TableColumn(title="state"),
+            TableColumn(title="schedule"),
+            TableColumn(title="last", css="lo"),
+            TableColumn(title="next", css="r"),
+        ],
+        rows=[
+            [
+                Cell(
+                    text=f"{one.customer} · {one.pipeline}",
+                    href=address("configs", one.config_id),
+                    small=one.config_id,
+                ),
+                config_state(one),
+                text(_schedule(one), small=one.timezone),
+                state_cell(one.last_run_status) if one.last_run_status else text(NOTHING),
+                time_cell(one.next_run_time),
+            ]
+            for one in page.items
+        ],
+        more=visit.next_page(page.next_cursor),
+        empty=Empty(
+            title="No config fits",
+            text="A config runs a pipeline for a customer on a schedule.",
+            icon="cal",
+            command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
+        ),
+    )
+
+
+def config_state(one: StoredConfig) -> Cell:
+    """Return whether a config runs, and why not."""
+    if one.is_paused:
+        return Cell(text="paused", state="paused")
+    if not one.is_active:
+        return Cell(text="off", state="cancelled", small=one.inactive_reason or "")
+    if one.consecutive_failures:
+        phrase = f"failed {one.consecutive_failures} times"
+        return Cell(text=phrase, state="failed")
+    return Cell(text="active", state="complete")
+
+
+def _schedule(one: StoredConfig) -> str:
+    if one.cron:
+        return one.cron
+    if one.interval is not None:
+        return f"every {duration(one.interval)}"
+    return f"on {one.event_topic}" if one.event_topic else str(one.schedule_type)
+
+
+def config(visit: Visit) -> WebPage:
+    """Show one config: its next starts, its runs, its changes."""
+    one = visit.client.configs.get(visit.path_values["config_id"])
+    cell = config_state(one)
+    about: dict[str, Any] = {"config_id": one.config_id}
+    actions = []
+    if visit.may_operate:
+        switch = "disable-config" if one.is_active else "enable-config"
+        pause = address(
+            "do", "resume" if one.is_paused else "pause", scope="config", subject=one.config_id
+        )
+        actions = [
+            Button(label="Resume…" if one.is_paused else "Pause…", href=pause),
+            Button(
+                label="Disable…" if one.is_active else "Enable…",
+                href=address("do", switch, **about),
+            ),
+            Button(label="Start now…", href=address("do", "start-config", **about), css="go"),
+        ]
+    return WebPage(
+        title=one.config_id,
+        nav="configs",
+        heading=f"{one.pipeline} of {one.customer}",
+        crumbs=[("/configs", "Configs")],
+        state=cell.state,
+        word=cell.text,
+        sentence=f"{_schedule(one)} ({one.timezone}). "
+        + (
+            f"Next start {visit.clock(one.next_run_time)}."
+            if one.next_run_time
+            else "It has no next start."
+        ),
+        actions=actions,
+        main=[
+            visit.panel("Why", lambda: tree_of(visit.client.diagnostics.why_config(one.config_id))),
+            _latest_runs(visit, one),
+        ],
+        side=[
+            visit.panel("Next starts", lambda: _next(visit, one)),
+            FactsPanel(
+                title="Facts",
+                facts=[
+                    ("config", Cell(text=one.config_id, is_mono=True)),
+                    ("version", text(number(one.version))),
+                    ("priority", text(number(one.priority))),
+                    ("start within", text(duration(one.sla))),
+                    ("longest run", text(duration(one.max_duration))),
+                    ("overlap", text(one.overlap)),
+                    ("catch up", text(one.catch_up)),
+                    ("created", time_cell(one.created_at, small=one.created_by, css="")),
+                ],
+            ),
+            TextPanel(title="Parameters", text=as_text(one.parameters)),
+        ],
+    )
+
+
+def _next(visit: Visit, one: StoredConfig) -> FeedPanel:
+    found = visit.client.configs.preview(one.config_id, 5)
+    return FeedPanel(
+        title="Next starts",
+        note=one.timezone,
+        rows=[
+            Happening(
+                at=each.at,
+                icon="cal",
+                text=f"{each.local} {each.utc_offset}",
+                small=" · ".join(filter(None, (each.note, each.partition, each.mode))),
+            )
+            for each in found.occurrences
+        ],
+    )
+
+
+def _latest_runs(visit: Visit, one: StoredConfig) -> TablePanel:
+    runs = visit.client.runs.list(config_id=one.config_id, limit=14)
+    return TablePanel(
+        title="Latest runs",
+        columns=[
+            TableColumn(title="run"),
+            TableColumn(title="state"),
+            TableColumn(title="took", css="r"),
+            TableColumn(title="scheduled", css="r"),
+        ],
+        rows=[
+            [
+                Cell(text=run.processor, href=address("runs", run.run_id), small=run.run_id),
+                state_cell(run.state, small=run.error_type or ""),
+                text(duration(run.duration)),
+                time_cell(run.scheduled_time),
+            ]
+            for run in runs.items
+        ],
+        empty=Empty(title="No run yet", text="The schedule starts the first."),
+    )

@@ -1,0 +1,424 @@
+"""The parts of which pages are made; templates draw each kind in one way.
+
+A page is a heading with a sentence, then panels. Every text in a part is foreign: templates escape
+it, and it never becomes an address. Addresses are built by `address` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from penstock.web.words import appearance, word
+
+
+def address(*path: str, **query: Any) -> str:
+    """Return a path of this server; parts and values are encoded, empty values are left out."""
+    base = "/" + "/".join(quote(str(part), safe="") for part in path)
+    chosen = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return f"{base}?{urlencode(chosen)}" if chosen else base
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One value: a text, a link, a time, a state or a share, with a second line."""
+
+    text: str = ""
+    href: str | None = None
+    small: str = ""
+    at: datetime | None = None
+    state: str = ""
+    """Look of a state, drawn with its icon."""
+    severity: str = ""
+    share: float | None = None
+    """0 to 1, drawn as a bar."""
+    is_mono: bool = False
+    css: str = ""
+
+
+def text(value: Any, *, small: str = "", css: str = "") -> Cell:
+    """Return a cell with a text."""
+    return Cell(text="" if value is None else str(value), small=small, css=css)
+
+
+def state_cell(state: str | None, href: str | None = None, small: str = "") -> Cell:
+    """Return a cell with the icon and the word of a state."""
+    return Cell(text=word(state), state=appearance(state), href=href, small=small)
+
+
+def time_cell(at: datetime | None, *, small: str = "", css: str = "dim nw") -> Cell:
+    """Return a cell with a time."""
+    return Cell(at=at, small=small, css=css, text="" if at else "–")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """A link that looks like a button."""
+
+    label: str
+    href: str
+    css: str = ""
+    icon: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empty:
+    """What a panel says when it has nothing to show, and the command that fills it."""
+
+    title: str
+    text: str
+    icon: str = "info"
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableColumn:
+    """A column of a table."""
+
+    title: str
+    css: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePanel:
+    """Rows of cells."""
+
+    kind: ClassVar[str] = "table"
+    title: str
+    columns: Sequence[TableColumn]
+    rows: Sequence[Sequence[Cell]]
+    empty: Empty
+    note: str = ""
+    more: str | None = None
+    """Address of the next page."""
+    actions: Sequence[Button] = ()
+    chosen: int | None = None
+    """Index of the row that is open beside the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsPanel:
+    """Labels and values."""
+
+    kind: ClassVar[str] = "facts"
+    title: str
+    facts: Sequence[tuple[str, Cell]]
+    actions: Sequence[Button] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseLine:
+    """One line of a tree of causes."""
+
+    depth: int
+    icon: str
+    text: str
+    small: str = ""
+    clears: str = ""
+    at: datetime | None = None
+    """Earliest time at which it can clear."""
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreePanel:
+    """Why nothing happens: each line is the cause of the one above it."""
+
+    kind: ClassVar[str] = "tree"
+    title: str
+    causes: Sequence[CauseLine]
+    earliest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One line of what happened."""
+
+    at: datetime
+    icon: str
+    text: str
+    href: str | None = None
+    small: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPanel:
+    """What happened, newest or oldest first."""
+
+    kind: ClassVar[str] = "feed"
+    title: str
+    rows: Sequence[Happening]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Something a person can do, with its command and, if a page does it, its address."""
+
+    text: str
+    command: str
+    title: str = ""
+    button: Button | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaysPanel:
+    """What a person can do."""
+
+    kind: ClassVar[str] = "ways"
+    title: str
+    ways: Sequence[Way]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotePanel:
+    """A sentence that must be seen."""
+
+    kind: ClassVar[str] = "note"
+    text: str
+    state: str = ""
+    title: str = ""
+    small: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPanel:
+    """A foreign text as it is: data, a traceback."""
+
+    kind: ClassVar[str] = "text"
+    title: str
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One vital sign."""
+
+    label: str
+    value: str
+    small: str = ""
+    href: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiguresPanel:
+    """Vital signs in a row."""
+
+    kind: ClassVar[str] = "figures"
+    title: str
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A phase in the pipe of a flow, with the verdict of the gate before it."""
+
+    name: str
+    state: str
+    word: str
+    gate: str = ""
+    is_here: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowLine:
+    """A flow as a line with its pipe."""
+
+    title: str
+    href: str
+    state: str
+    word: str
+    note: str = ""
+    pipe: Sequence[Segment] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowsPanel:
+    """Flows as pipes."""
+
+    kind: ClassVar[str] = "flows"
+    title: str
+    lines: Sequence[FlowLine]
+    empty: Empty
+    note: str = ""
+    actions: Sequence[Button] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedLine:
+    """Something that needs a person."""
+
+    severity: str
+    text: str
+    href: str
+    small: str = ""
+    age: str = ""
+    buttons: Sequence[Button] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedsPanel:
+    """What needs a person, worst first."""
+
+    kind: ClassVar[str] = "needs"
+    title: str
+    needs: Sequence[NeedLine]
+    empty: Empty
+    actions: Sequence[Button] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStep:
+    """A step on the path of a change or an entity."""
+
+    state: str
+    name: str
+    text: str
+    small: str = ""
+    at: datetime | None = None
+    href: str | None = None
+    is_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathPanel:
+    """The path of a change or an entity, then what never happened."""
+
+    kind: ClassVar[str] = "path"
+    title: str
+    steps: Sequence[PathStep]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConclusionPanel:
+    """The answer to a question, before its evidence."""
+
+    kind: ClassVar[str] = "answer"
+    state: str
+    text: str
+    small: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A span of time: position and width in percent."""
+
+    left: float
+    width: float
+    css: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineRow:
+    """The spans of one thing."""
+
+    name: str
+    state: str
+    word: str
+    bars: Sequence[Bar]
+    is_part: bool = False
+    href: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePanel:
+    """What happened over time: one row for each phase and run."""
+
+    kind: ClassVar[str] = "lanes"
+    title: str
+    caption: str
+    ticks: Sequence[tuple[float, str]]
+    rows: Sequence[TimelineRow]
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """A line that a run logged."""
+
+    at: datetime
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPanel:
+    """The log of a run."""
+
+    kind: ClassVar[str] = "log"
+    title: str
+    lines: Sequence[LogLine]
+    empty: Empty
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question of the first page with its field."""
+
+    id: str
+    title: str
+    text: str
+    action: str
+    placeholder: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPanel:
+    """The three questions."""
+
+    kind: ClassVar[str] = "ask"
+    title: str
+    questions: Sequence[Question]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A filter of a list: a field, or a choice."""
+
+    name: str
+    label: str
+    value: str = ""
+    options: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One of several views of a page."""
+
+    label: str
+    href: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPage:
+    """A page: its place, its sentence, what one can do, and its panels."""
+
+    title: str
+    nav: str
+    """Name of the entry of the navigation."""
+    heading: str = ""
+    crumbs: Sequence[tuple[str, str]] = ()
+    state: str = ""
+    word: str = ""
+    sentence: str = ""
+    actions: Sequence[Button] = ()
+    choices: Sequence[Choice] = ()
+    filters: Sequence[Filter] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Query values that the filter form keeps."""
+    pipe: Sequence[Segment] = ()
+    top: Sequence[Any] = ()
+    main: Sequence[Any] = ()
+    side: Sequence[Any] = ()
+    below: Sequence[Any] = ()
+    is_live: bool = True
+    status: int = 200

@@ -1,0 +1,44 @@
+"""Templates: everything is escaped; nothing in a template can switch that off for data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from penstock.web import words
+from penstock.web.assets import asset_url
+from penstock.web.links import linked
+
+
+@functools.cache
+def environment() -> Environment:
+    """Return the templates; they are compiled on first use."""
+    made = Environment(
+        loader=PackageLoader("penstock.web", "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["visible"] = words.visible
+    made.filters["linked"] = linked
+    made.filters["iso"] = _iso
+    made.filters["in_full"] = words.in_full
+    made.filters["clock"] = words.clock
+    made.globals["asset_url"] = asset_url
+    made.globals["severities"] = words.SEVERITIES
+    return made
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Return a page."""
+    return environment().get_template(template).render(values)
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,191 @@
+"""Sessions of people: the cookie, the cache of callers, the limit on wrong keys."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.access.api_keys import Principal
+from penstock.client import Client
+from penstock.core.clock import Clock
+from penstock.server.auth import Caller, TokenBucket
+from penstock.server.overload.admission import BoundedThreads
+from penstock.server.problems import Refused
+
+COOKIE: Final = "penstock"
+SECURE_COOKIE: Final = "__Host-penstock"
+TOKEN: Final = re.compile(r"[0-9a-z]{40}")
+CACHE_SECONDS: Final = 30.0
+"""A revoked key ends its sessions on every replica within this time."""
+SESSIONS_MAX: Final = 10_000
+RATE: Final = 50.0
+LOOKUPS_WAITING_MAX: Final = 200
+TRIES: Final = 5
+TRY_SECONDS: Final = 60.0
+ADDRESSES_MAX: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Known:
+    caller: Caller
+    until: float
+    bucket: TokenBucket
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A person with a session: the caller it acts as, and the token of its cookie."""
+
+    caller: Caller
+    token: str
+
+
+class SessionCache:
+    """Finds the caller of a session; remembers it for 30 seconds."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
+        self._lookups: dict[str, asyncio.Task[Caller | None]] = {}
+
+    def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a request carries a session that was valid before."""
+        token = _token(headers.get(b"cookie", b"").decode("latin-1"))
+        return token is not None and token in self._known
+
+    async def find(self, request: Request) -> Visitor | None:
+        """Return the session of a request; None without one. Raise Refused above the rate."""
+        token = _token(request.headers.get("cookie", ""))
+        if token is None:
+            return None
+        with self._lock:
+            known = self._known.get(token)
+            if known is not None and known.until > self._clock.monotonic():
+                wait = known.bucket.take(self._clock.monotonic())
+                if wait > 0:
+                    raise Refused(
+                        429,
+                        "The session exceeded its request rate: wait for Retry-After.",
+                        headers={"Retry-After": str(math.ceil(wait))},
+                    )
+                return Visitor(known.caller, token)
+        lookup = self._lookups.get(token)
+        if lookup is None:  # requests that arrive meanwhile share the lookup
+            lookup = asyncio.ensure_future(self._threads.run(lambda: self._look_up(token)))
+            self._lookups[token] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop(token, None))
+        caller = await asyncio.shield(lookup)
+        return None if caller is None else Visitor(caller, token)
+
+    def add(self, token: str, principal: Principal) -> Caller:
+        """Remember a session and return its caller."""
+        now = self._clock.monotonic()
+        caller = self._caller(principal)
+        seconds = min(CACHE_SECONDS, principal.valid_seconds or math.inf)
+        with self._lock:
+            before = self._known.pop(token, None)
+            bucket = TokenBucket(RATE, now) if before is None else before.bucket
+            self._known[token] = _Known(caller, now + seconds, bucket)
+            while len(self._known) > SESSIONS_MAX:
+                self._known.popitem(last=False)
+        return caller
+
+    def drop(self, token: str) -> None:
+        """Forget a session."""
+        with self._lock:
+            self._known.pop(token, None)
+
+    def _look_up(self, token: str) -> Caller | None:
+        principal = self._client.logins.find(token)
+        if principal is None:
+            self.drop(token)
+            return None
+        return self.add(token, principal)
+
+    def _caller(self, principal: Principal) -> Caller:
+        actor, key = principal.actor, principal.key
+        if principal.customer_id is not None:
+            scoped = self._client.scoped(principal.customer_id, actor=actor, key=key)
+            return Caller(principal, scoped)
+        return Caller(principal, self._client.as_actor(actor, key=key))
+
+
+class LoginTries:
+    """Counts wrong keys by client address: five in a minute, then none for a while."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wrong: OrderedDict[str, list[float]] = OrderedDict()
+
+    def wait_seconds(self, address: str) -> int:
+        """Return how long an address must wait before its next try; 0 if it may try now."""
+        now = self._clock.monotonic()
+        with self._lock:
+            recent = [at for at in self._wrong.get(address, ()) if at > now - TRY_SECONDS]
+        return 0 if len(recent) < TRIES else math.ceil(recent[0] + TRY_SECONDS - now)
+
+    def count(self, address: str) -> None:
+        """Count a wrong key."""
+        now = self._clock.monotonic()
+        with self._lock:
+            kept = [at for at in self._wrong.pop(address, ()) if at > now - TRY_SECONDS]
+            self._wrong[address] = [*kept, now][-TRIES:]
+            while len(self._wrong) > ADDRESSES_MAX:
+                self._wrong.popitem(last=False)
+
+
+def set_cookie(request: Request, response: Response, token: str, seconds: float) -> None:
+    """Give the browser a session; scripts cannot read it and no other site sends it."""
+    secure = is_https(request)
+    response.set_cookie(
+        SECURE_COOKIE if secure else COOKIE,
+        token,
+        max_age=int(seconds),
+        path="/",
+        secure=secure,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def clear_cookies(request: Request, response: Response) -> None:
+    """Take the session away from the browser."""
+    if is_https(request):
+        response.delete_cookie(
+            SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="strict"
+        )
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+
+
+def is_https(request: Request) -> bool:
+    """Return whether the browser speaks TLS, to this server or to the proxy before it."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    return request.url.scheme == "https" or forwarded == "https"
+
+
+def _token(header: str) -> str | None:
+    """Return the session's token from a Cookie header."""
+    if not header or len(header) > 8_192:
+        return None
+    try:
+        found = SimpleCookie(header)
+    except CookieError:
+        return None
+    for name in (SECURE_COOKIE, COOKIE):
+        if name in found and TOKEN.fullmatch(found[name].value):
+            return found[name].value
+    return None

@@ -1,0 +1,120 @@
+"""Login and logout: an API key becomes a session, once, over a form."""
+
+from __future__ import annotations
+
+import urllib.parse
+from functools import partial
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from penstock.access.client.logins import OpenedLogin
+from penstock.server.overload.admission import RequestAdmission
+from penstock.server.overload.middleware import AccessRecord
+from penstock.web.render import render
+from penstock.web.security import HEADERS, is_form_token
+from penstock.web.sessions import clear_cookies, set_cookie
+from penstock.web.site import MOVED, Site, html_response
+
+FORM: Final = "application/x-www-form-urlencoded"
+WRONG: Final = "That key is not valid, or its role is worker, which has no pages."
+
+
+class SignIn:
+    """The routes of login and logout."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        site.add("/login", self.login, ["GET", "POST"])
+        site.add("/logout", self.logout, ["POST"])
+
+    async def login(self, request: Request) -> Response:
+        """Show the form, or open a session with the key that was posted."""
+        access: AccessRecord = request.scope["penstock.access"]
+        access.route = "/login"
+        wanted = _local(request.query_params.get("next", ""))
+        if request.method == "GET":
+            if await self._site.sessions.find(request) is not None:
+                return RedirectResponse(wanted, MOVED, dict(HEADERS))
+            return _form(request, wanted)
+        client_address = request.client.host if request.client else ""
+        wait = self._site.tries.wait_seconds(client_address)
+        if wait:
+            text = f"Too many wrong keys: try again in {wait} seconds."
+            response = _form(request, wanted, text, 429)
+            response.headers["Retry-After"] = str(wait)
+            return response
+        if not is_same_origin(request):
+            return _form(request, wanted, "The form came from another site: try again.", 403)
+        fields = await read_form(request)
+        admission: RequestAdmission = request.scope["penstock.admission"]
+        await admission.enter()
+        key = fields.get("key", "").strip()
+        opened = await run_in_threadpool(partial(self._open, key))
+        if opened is None:
+            self._site.tries.count(client_address)
+            return _form(request, wanted, WRONG, 401)
+        response = RedirectResponse(wanted, MOVED, dict(HEADERS))
+        set_cookie(request, response, opened.token, opened.seconds)
+        return response
+
+    async def logout(self, request: Request) -> Response:
+        """End the session."""
+        visitor = await self._site.enter(request, "/logout")
+        if isinstance(visitor, Response):
+            return visitor
+        fields = await read_form(request)
+        secret = await run_in_threadpool(self._site.secret)
+        token = fields.get("form_token", "")
+        if not is_same_origin(request) or not is_form_token(secret, visitor.token, token):
+            return _form(request, "/", "The form is not from this session: try again.", 403)
+        await run_in_threadpool(partial(self._site.client.logins.close, visitor.token))
+        self._site.sessions.drop(visitor.token)
+        response = RedirectResponse("/login", MOVED, dict(HEADERS))
+        clear_cookies(request, response)
+        return response
+
+    def _open(self, key: str) -> OpenedLogin | None:
+        opened = self._site.client.logins.open(key)
+        if opened is not None:
+            self._site.sessions.add(opened.token, opened.principal)
+        return opened
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a posted form; empty for another kind of body."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await request.body()
+    if kind != FORM:
+        return {}
+    try:
+        pairs = urllib.parse.parse_qsl(
+            body.decode("utf-8"), keep_blank_values=True, max_num_fields=200
+        )
+    except (UnicodeDecodeError, ValueError):
+        return {}
+    return dict(pairs)
+
+
+def is_same_origin(request: Request) -> bool:
+    """Return whether a form was sent by a page of this server, as far as the browser says."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = request.headers.get("origin")
+    if origin is None:
+        return True  # not a browser; the form token still counts
+    return urllib.parse.urlsplit(origin).netloc == request.headers.get("host", "")
+
+
+def _form(request: Request, wanted: str, problem: str = "", status: int = 200) -> Response:
+    text = render("login.html", {"next": wanted, "problem": problem})
+    return html_response(request, text, status)
+
+
+def _local(wanted: str) -> str:
+    """Return a path of this server; the first page for anything else."""
+    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
+    return wanted if is_path and wanted.isprintable() and "\\" not in wanted else "/"

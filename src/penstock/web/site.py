@@ -1,0 +1,223 @@
+"""The site: routes of pages, actions, login and files, behind the same admission as the API.
+
+Every page is a function from a `Visit` to a `WebPage`. It runs in a thread, like a use case of the
+API, and only after the session was found and the request was admitted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route as StarletteRoute
+
+from penstock.access.api_keys import Permission
+from penstock.client import Client
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput, NotFound, PenstockError, StoreError
+from penstock.core.redact import redact_text
+from penstock.server.overload.admission import RequestAdmission
+from penstock.server.overload.middleware import AccessRecord
+from penstock.server.problems import Refused
+from penstock.web.assets import SMALL, accepts_gzip, serve_asset
+from penstock.web.navigation import NavigationCounts, places_of
+from penstock.web.parts import Empty, NotePanel, TablePanel, WebPage, address
+from penstock.web.render import render
+from penstock.web.security import HEADERS, form_token
+from penstock.web.sessions import LoginTries, SessionCache, Visitor
+from penstock.web.visit import VALUE_MAX, Visit
+
+View: TypeAlias = Callable[[Visit], WebPage]
+HTML: Final = "text/html; charset=utf-8"
+MOVED: Final = 303
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRoute:
+    """A page: its path, its function, and whom it is for."""
+
+    path: str
+    view: View
+    permission: Permission = Permission.READ
+    covers_all: bool = False
+    """Whether a key that is bound to a customer may not see it."""
+
+
+class Site:
+    """The dashboard over a client."""
+
+    def __init__(self, client: Client, clock: Clock, pages: Sequence[PageRoute]) -> None:
+        self.client = client
+        self.clock = clock
+        self.sessions = SessionCache(client, clock)
+        self.tries = LoginTries(clock)
+        self._counts = NavigationCounts(clock)
+        self._secret: bytes | None = None
+        self._routes = [
+            StarletteRoute("/assets/{name}", serve_asset, methods=["GET"]),
+            *(StarletteRoute(page.path, self._endpoint(page), methods=["GET"]) for page in pages),
+        ]
+
+    @property
+    def routes(self) -> Sequence[StarletteRoute]:
+        """The routes of the pages and their files."""
+        return self._routes
+
+    def add(self, path: str, endpoint: Callable[[Request], Any], methods: Sequence[str]) -> None:
+        """Add a route that is not a page, such as the login."""
+        self._routes.append(StarletteRoute(path, endpoint, methods=list(methods)))
+
+    def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Return whether a request carries a session that was valid before."""
+        return self.sessions.is_known(headers)
+
+    def secret(self) -> bytes:
+        """Return the secret that signs forms; blocks on first use."""
+        if self._secret is None:
+            self._secret = self.client.keys.server_secret("web").encode()
+        return self._secret
+
+    def _endpoint(self, page: PageRoute) -> Callable[[Request], Any]:
+        async def serve(request: Request) -> Response:
+            visitor = await self.enter(request, page.path)
+            if isinstance(visitor, Response):
+                return visitor
+            return await run_in_threadpool(partial(self._serve, request, visitor, page))
+
+        return serve
+
+    async def enter(self, request: Request, route: str) -> Visitor | Response:
+        """Return the person of an admitted request; without a session, the way to the login."""
+        access: AccessRecord = request.scope["penstock.access"]
+        access.route = route
+        visitor = await self.sessions.find(request)
+        if visitor is None:
+            return _to_login(request)
+        access.key = visitor.caller.principal.name
+        access.customer = visitor.caller.customer
+        admission: RequestAdmission = request.scope["penstock.admission"]
+        admission.identify(visitor.caller.key)
+        if request.method == "POST":
+            await request.body()
+        await admission.enter()
+        return visitor
+
+    def visit(self, request: Request, visitor: Visitor) -> Visit:
+        """Return the visit of a request; blocks on first use."""
+        query = {
+            name: value[:VALUE_MAX]
+            for name, value in request.query_params.items()
+            if value and "\0" not in value
+        }
+        return Visit(
+            caller=visitor.caller,
+            path=request.url.path,
+            path_values=dict(request.path_params),
+            query=query,
+            now=datetime.fromtimestamp(self.client.now() / 1_000_000, UTC),
+            request_id=request.scope["penstock.request_id"],
+            form_token=form_token(self.secret(), visitor.token),
+        )
+
+    def guarded(self, visit: Visit, view: View) -> WebPage:
+        """Return a page; for an error the page that says it."""
+        try:
+            return view(visit)
+        except NotFound as error:
+            return _absent(error.message)
+        except InvalidInput as error:
+            return _refused_page(400, "That does not fit", error.message)
+        except Refused as error:
+            return _refused_page(error.status, "Not allowed", error.detail)
+        except StoreError:
+            text = "The database does not answer. Nothing was changed; try again in a moment."
+            return _refused_page(503, "The database does not answer", text)
+        except PenstockError as error:
+            return _refused_page(error.http_status, "That did not work", error.message)
+
+    def respond(self, request: Request, visit: Visit, page: WebPage) -> Response:
+        """Return a page as a response: compressed, with an ETag, never stored."""
+        page = replace(page, heading=page.heading or page.title)
+        values = {
+            "page": page,
+            "visit": visit,
+            "now": visit.now,
+            "places": places_of(visit),
+            "counts": self._counts.of(visit),
+        }
+        return html_response(request, render("page.html", values), page.status)
+
+    def _serve(self, request: Request, visitor: Visitor, page: PageRoute) -> Response:
+        visit = self.visit(request, visitor)
+        return self.respond(request, visit, self.guarded(visit, partial(_allowed, page)))
+
+
+def html_response(request: Request, text: str, status: int = 200) -> Response:
+    """Return HTML as a response; 304 if the browser has it."""
+    body = text.encode("utf-8", "replace")
+    etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+    headers = {**HEADERS, "ETag": etag, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if status == 200 and request.headers.get("if-none-match") == etag:
+        return Response(None, 304, headers)
+    if accepts_gzip(request) and len(body) > SMALL:
+        headers["Content-Encoding"] = "gzip"
+        body = gzip.compress(body, 5, mtime=0)
+    return Response(body, status, headers, HTML)
+
+
+def _allowed(page: PageRoute, visit: Visit) -> WebPage:
+    visit.require(page.permission)
+    if visit.is_bound and page.covers_all:
+        raise Refused(403, "This page covers all customers, and your key is bound to one.")
+    return page.view(visit)
+
+
+def _to_login(request: Request) -> Response:
+    wanted = request.url.path
+    if request.url.query:
+        wanted = f"{wanted}?{request.url.query}"
+    is_elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
+    if is_elsewhere and request.method == "GET":
+        # A link from another site arrives without the cookie, which is SameSite=Strict. The page
+        # asks for itself again, and this time the browser sends it.
+        return html_response(request, render("again.html", {"href": wanted}))
+    return RedirectResponse(
+        address("login", next=None if wanted == "/" else wanted), MOVED, dict(HEADERS)
+    )
+
+
+def _absent(message: str) -> WebPage:
+    text = redact_text(message)
+    return WebPage(
+        title="Not found",
+        nav="",
+        status=404,
+        is_live=False,
+        sentence="It does not exist, or it is not yours.",
+        main=[
+            TablePanel(
+                title="Nothing here",
+                columns=(),
+                rows=(),
+                empty=Empty(title=text, text="Look for it by its id.", icon="search"),
+            )
+        ],
+    )
+
+
+def _refused_page(status: int, title: str, text: str) -> WebPage:
+    return WebPage(
+        title=title,
+        nav="",
+        status=status,
+        is_live=False,
+        top=[NotePanel(state="failed", text=redact_text(text))],
+    )

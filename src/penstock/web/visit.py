@@ -1,0 +1,97 @@
+"""One request for a page: who asks, for what, and with which filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from penstock.access.api_keys import Permission
+from penstock.client import Client
+from penstock.core.errors import PenstockError
+from penstock.server.auth import Caller
+from penstock.server.problems import Refused
+from penstock.web.parts import NotePanel, address
+from penstock.web.words import clock, duration
+
+T = TypeVar("T")
+VALUE_MAX: Final = 500
+PAGE_ROWS: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request for a page, by a person with a session."""
+
+    caller: Caller
+    path: str
+    path_values: Mapping[str, str]
+    query: Mapping[str, str]
+    now: datetime
+    request_id: str
+    form_token: str
+
+    @property
+    def client(self) -> Client:
+        """The use cases, acting for the person."""
+        return self.caller.client
+
+    @property
+    def customer(self) -> str | None:
+        """The customer that the key is bound to, else the one chosen in the address."""
+        return self.caller.customer or self.get("customer")
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the person sees one customer only."""
+        return self.caller.customer is not None
+
+    @property
+    def may_operate(self) -> bool:
+        """Whether the person may act."""
+        return self.caller.principal.role.has_permission(Permission.OPERATE)
+
+    def require(self, permission: Permission) -> None:
+        """Raise Refused if the person's role lacks a permission."""
+        role = self.caller.principal.role
+        if not role.has_permission(permission):
+            raise Refused(403, f"Your key has the role {role}: ask a person who may {permission}.")
+
+    def get(self, name: str) -> str | None:
+        """Return a value of the query; None if it is absent or empty."""
+        return self.query.get(name) or None
+
+    def choice(self, name: str, options: Sequence[str], default: str) -> str:
+        """Return a value of the query if it is one of the options, else the default."""
+        given = self.query.get(name, "")
+        return given if given in options else default
+
+    def here(self, **changed: Any) -> str:
+        """Return this page's address with some values changed; None removes one."""
+        values = {**self.query, **changed}
+        return address(*self.path.strip("/").split("/"), **values)
+
+    def next_page(self, cursor: str | None) -> str | None:
+        """Return the address of the next page of a list; None at its end."""
+        return None if cursor is None else self.here(cursor=cursor)
+
+    def age(self, at: datetime | None) -> str:
+        """Return how long ago a time was."""
+        return duration(None if at is None else max(self.now - at, timedelta(0)))
+
+    def clock(self, at: datetime | None) -> str:
+        """Return a time as a text for a sentence."""
+        return "–" if at is None else clock(at, self.now)
+
+    def panel(self, title: str, build: Callable[[], T]) -> T | NotePanel:
+        """Return a panel; if it fails, a note in its place, so that the page and the rest stay."""
+        try:
+            return build()
+        except PenstockError as error:
+            return NotePanel(
+                title=title,
+                state="failed",
+                text=f"{title} did not load: {error.message}",
+                small=f"request {self.request_id}",
+            )

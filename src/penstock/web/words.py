@@ -1,0 +1,173 @@
+"""How the pages say numbers, times and states: words over codes, units and zones always."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+NOTHING: Final = "–"
+"""Shown for a value that does not exist; zero is 0."""
+NEAR_DAYS: Final = 300
+"""Days within which a date without its year is clear."""
+CUT: Final = 2_000
+"""Characters of a foreign text that a page shows."""
+
+STATES: Final[Mapping[str, tuple[str, str]]] = {
+    "PENDING": ("pending", "pending"),
+    "CLAIMED": ("running", "claimed"),
+    "RUNNING": ("running", "running"),
+    "IN_PROGRESS": ("running", "in progress"),
+    "COMPLETED": ("complete", "completed"),
+    "COMPLETE": ("complete", "complete"),
+    "DEGRADED": ("degraded", "degraded"),
+    "FAILED": ("failed", "failed"),
+    "TIMEOUT": ("timeout", "timed out"),
+    "CANCELLED": ("cancelled", "cancelled"),
+    "EXPIRED": ("cancelled", "expired"),
+    "OPEN": ("running", "open"),
+    "WAITING": ("waiting", "waiting"),
+    "BLOCKED": ("blocked", "blocked"),
+    "SKIPPED": ("skipped", "skipped"),
+    "SUCCESS": ("complete", "success"),
+    "PARTIAL": ("degraded", "partial"),
+    "MISSING": ("failed", "missing"),
+    "PROCEED": ("complete", "PROCEED"),
+    "PROCEED_DEGRADED": ("degraded", "PROCEED, degraded"),
+    "WAIT": ("waiting", "WAIT"),
+    "FAIL": ("blocked", "FAIL"),
+}
+"""The style and the word of each state."""
+WAITS: Final[Mapping[str, tuple[str, str]]] = {
+    "ready": ("pending", "ready"),
+    "later": ("later", "later"),
+    "paused": ("paused", "paused"),
+    "blocked": ("waiting", "waits for an earlier run"),
+    "limited": ("waiting", "waits for a limit"),
+    "gated": ("waiting", "waits for its gate"),
+}
+"""Why a pending run has not started."""
+GATES: Final[Mapping[str, str]] = {
+    "PROCEED": "proceed",
+    "PROCEED_DEGRADED": "degraded",
+    "WAIT": "wait",
+    "FAIL": "fail",
+}
+SEVERITIES: Final[Mapping[str, tuple[str, str]]] = {
+    "CRITICAL": ("CRITICAL", "oct"),
+    "ERROR": ("HIGH", "tri"),
+    "HIGH": ("HIGH", "tri"),
+    "WARNING": ("MEDIUM", "tri"),
+    "MEDIUM": ("MEDIUM", "tri"),
+    "INFO": ("INFO", "info"),
+}
+
+
+def severity_word(severity: str) -> str:
+    """Return the word for a severity."""
+    return SEVERITIES.get(severity, ("INFO", ""))[0]
+
+
+def appearance(state: str | None) -> str:
+    """Return the style of a state: the name of its icon and colours."""
+    return STATES.get((state or "").upper(), ("pending", ""))[0]
+
+
+def word(state: str | None) -> str:
+    """Return the word for a state."""
+    if not state:
+        return NOTHING
+    return STATES.get(state.upper(), ("", state.lower().replace("_", " ")))[1]
+
+
+def number(value: float | None) -> str:
+    """Return a number with thousands separated; a dash for none."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, int) or value.is_integer():
+        return f"{int(value):,}"
+    return f"{value:,.2f}"
+
+
+def percent(part: float | None, whole: float | None) -> str:
+    """Return a share in percent with at most two decimals, never 100 % for less than all."""
+    if part is None or not whole:
+        return NOTHING
+    share = 100 * part / whole
+    shown = round(share, 2 if share > 99 or share < 1 else 1)
+    if shown == 100 and part < whole:
+        shown = 99.99
+    return f"{shown:g} %"
+
+
+def duration(value: timedelta | None) -> str:
+    """Return a duration in at most two units: 340 ms, 38 s, 2 min 47 s, 2 h 43 min, 1 d 3 h."""
+    if value is None:
+        return NOTHING
+    seconds = value.total_seconds()
+    if seconds < 0:
+        return f"-{duration(-value)}"
+    if 0 < seconds < 1:
+        return f"{max(1, round(1000 * seconds))} ms"
+    whole = round(seconds)
+    for size, unit, below, smaller in _UNITS:
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            more = rest // below
+            return f"{count} {unit}" if not more else f"{count} {unit} {more} {smaller}"
+    return f"{whole} s"
+
+
+_UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """Return a time in UTC: today the clock, within ten months day and clock, else the date."""
+    if at.date() == now.date():
+        return at.strftime("%H:%M:%SZ")
+    if abs((at - now).days) < NEAR_DAYS:
+        return f"{at.day} {at.strftime('%b %H:%MZ')}"
+    return at.strftime("%Y-%m-%d")
+
+
+def in_full(at: datetime) -> str:
+    """Return a time with date, seconds and zone."""
+    return at.strftime("%a %d %b %Y %H:%M:%S UTC")
+
+
+def size(value: int | None) -> str:
+    """Return a number of bytes in decimal units."""
+    if value is None:
+        return NOTHING
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def visible(value: Any) -> str:
+    """Return a foreign text with its control characters made visible, cut at 2,000 characters."""
+    text = "" if value is None else str(value)
+    shown = "".join(_seen(char) for char in text[:CUT])
+    return shown if len(text) <= CUT else f"{shown}…"
+
+
+def _seen(char: str) -> str:
+    code = ord(char)
+    if char in "\n\t":
+        return char
+    if code < 32:
+        return chr(0x2400 + code)
+    if code == 127:
+        return "␡"
+    # Marks that reverse the direction of text can make a name read as another.
+    is_direction = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
+    is_raw = 0x80 <= code <= 0x9F or 0xD800 <= code <= 0xDFFF
+    return f"\\u{code:04x}" if is_direction or is_raw else char
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return "1 run" or "2 runs"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

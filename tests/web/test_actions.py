@@ -1,0 +1,196 @@
+"""Actions: the preview changes nothing, the deed is done once, and never for another site."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from penstock.cli.root import cli
+from penstock.core.ids import encode
+from penstock.web.actions.control import CONTROL_ACTIONS
+from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
+from penstock.web.actions.work import WORK_ACTIONS
+from tests.kits.client_harness import Harness
+from tests.server.kit import ServedApi
+from tests.server.scene import scene
+from tests.web.browser import Browser
+
+ACTIONS = (*DEAD_LETTER_ACTIONS, *WORK_ACTIONS, *CONTROL_ACTIONS)
+
+
+def dead_letter(harness: Harness) -> str:
+    """Return the dead dead of a run of acme."""
+    scene(harness, "acme")
+    return harness.client.dead_letters.list(kind="run").items[0].dead_letter_id
+
+
+def test_replay_is_previewed_done_once_and_reported(served: ServedApi) -> None:
+    dead = dead_letter(served.harness)
+    browser = Browser(served)
+    before = served.harness.counts()
+    preview = browser.get(f"/do/replay-letter?dead_letter_id={dead}")
+    assert served.harness.counts() == before
+    assert f"penstock dlq replay {dead}" in preview.text
+    done = browser.submit(preview)
+    assert done.status == 200
+    assert f"{dead} is replayed" in done.text
+    assert served.harness.client.dead_letters.get(dead).dead_letter.status == "replayed"
+    runs = served.harness.counts("runs")
+    again = browser.submit(preview)
+    assert "This was done already, once." in again.text
+    assert served.harness.counts("runs") == runs
+    found = served.harness.client.dead_letters.get(dead).dead_letter
+    assert found.resolved_by == "key:operator"
+
+
+def test_all_that_match_are_replayed_and_the_refused_are_named(served: ServedApi) -> None:
+    dead_letter(served.harness)
+    count = served.harness.client.dead_letters.count(kind="run")
+    browser = Browser(served)
+    preview = browser.get("/do/replay-letters?kind=run&error_type=VALIDATION_ERROR")
+    assert "Replay 4</button>" in preview.text
+    assert "penstock dlq replay --kind run --error VALIDATION_ERROR" in preview.text
+    assert served.harness.client.dead_letters.count(kind="run") == count == 6
+    done = browser.submit(preview)
+    assert "4 dead letters are replayed" in done.text
+    assert "<td>refused</td><td>2: " in done.text  # their config forbids overlapping runs
+    assert served.harness.client.dead_letters.count(kind="run") == 2
+
+
+def test_a_preview_that_no_longer_holds_comes_back(served: ServedApi) -> None:
+    dead_letter(served.harness)
+    browser = Browser(served)
+    preview = browser.get("/do/replay-letters?kind=run")
+    found = served.harness.client.dead_letters.list(kind="run").items
+    for dead in found[1:]:
+        served.harness.client.dead_letters.discard(dead.dead_letter_id, "a test")
+    renewed = browser.submit(preview)
+    assert f"It was {len(found)} when you looked and is 1 now." in renewed.text
+    assert served.harness.client.dead_letters.count(kind="run") == 1
+    assert "is replayed" in browser.submit(renewed).text
+
+
+def test_a_preview_holds_ten_minutes(served: ServedApi) -> None:
+    dead = dead_letter(served.harness)
+    browser = Browser(served)
+    preview = browser.get(f"/do/replay-letter?dead_letter_id={dead}")
+    served.harness.clock.advance(601_000_000)
+    assert "older than ten minutes" in browser.submit(preview).text
+    assert served.harness.client.dead_letters.get(dead).dead_letter.status == "open"
+
+
+@pytest.mark.parametrize(
+    ("changed", "headers"),
+    [
+        ({"form_token": ""}, {}),
+        ({"form_token": "0" * 40}, {}),
+        ({"preview": ""}, {}),
+        ({"preview": "99999999999..0000"}, {}),
+        ({"once": ""}, {}),
+        ({}, {"Sec_Fetch_Site": "cross-site"}),
+        ({}, {"Origin": "https://evil.example"}),
+        ({}, {"Content_Type": "text/plain"}),
+    ],
+)
+def test_a_forged_form_is_refused(
+    served: ServedApi, changed: dict[str, str], headers: dict[str, str]
+) -> None:
+    dead = dead_letter(served.harness)
+    browser = Browser(served)
+    preview = browser.get(f"/do/replay-letter?dead_letter_id={dead}")
+    form = next(one for one in preview.forms if one.action.startswith("/do/"))
+    shown = browser.post(form.action, {**form.values, **changed}, **headers)
+    assert shown.status in (400, 403)
+    assert served.harness.client.dead_letters.get(dead).dead_letter.status == "open"
+
+
+def test_a_confirmation_is_bound_to_its_subject(served: ServedApi) -> None:
+    dead = dead_letter(served.harness)
+    other = served.harness.client.dead_letters.list(kind="run").items[1].dead_letter_id
+    browser = Browser(served)
+    preview = browser.get(f"/do/replay-letter?dead_letter_id={dead}")
+    assert browser.submit(preview, dead_letter_id=other).status == 403
+    assert served.harness.client.dead_letters.get(other).dead_letter.status == "open"
+
+
+def test_a_refusal_is_shown_beside_the_form(served: ServedApi) -> None:
+    made = scene(served.harness, "acme")
+    shown = Browser(served).get(f"/do/retry-run?run_id={made.runs['running']}")
+    assert shown.status == 200
+    assert 'role="alert"' in shown.text
+    assert "Retry</button>" not in shown.text
+
+
+def test_an_override_is_granted_with_a_name_and_a_reason(served: ServedApi) -> None:
+    scene(served.harness, "acme")
+    browser = Browser(served)
+    about = "pipeline=daily&partition=2025-11-10&customer=acme&phase=analytics"
+    preview = browser.get(f"/do/override?{about}&dependency=an.days")
+    before = len(served.harness.client.overrides.list().items)
+    done = browser.submit(preview, reason="the source is gone", expires="2h")
+    assert "The gate goes on" in done.text
+    found = served.harness.client.overrides.list().items
+    assert len(found) == before + 1
+    granted = max(found, key=lambda one: one.approved_at)
+    assert (granted.approved_by, granted.reason) == ("key:operator", "the source is gone")
+
+
+def test_every_other_action_works(served: ServedApi) -> None:
+    made = scene(served.harness, "acme")
+    fresh = encode("cfg", served.harness.config("acme").config_id)
+    browser = Browser(served)
+    for action, query, fields in (
+        ("edit-letter", f"dead_letter_id={dead_open(served.harness, 3)}", {"content": '{"a": 1}'}),
+        ("discard-letter", f"dead_letter_id={dead_open(served.harness, 4)}", {"reason": "old"}),
+        ("retry-run", f"run_id={made.runs['again']}", {}),
+        ("cancel-run", f"run_id={made.runs['ready']}", {"reason": "not needed"}),
+        ("cancel-flow", f"flow_id={made.flows.spare}", {}),
+        ("trigger", "", {"pipeline": "daily", "partition": "2025-11-20", "customer": "acme",
+                         "mode": "same_day"}),
+        ("revoke", f"override_id={made.flows.override}", {}),
+        ("resolve", f"intervention_id={made.flows.intervention}", {"resolution": "filled"}),
+        ("pause", "scope=customer&subject=acme", {"reason": "a rest"}),
+        ("resume", "scope=customer&subject=acme", {}),
+        ("start-config", f"config_id={fresh}", {}),
+        ("disable-config", f"config_id={made.config}", {"reason": "old"}),
+        ("enable-config", f"config_id={made.config}", {}),
+        ("acknowledge", f"alert_id={first_alert(served.harness)}", {"note": "mine"}),
+        ("resolve-alert", f"alert_id={first_alert(served.harness)}", {}),
+    ):  # fmt: skip
+        preview = browser.get(f"/do/{action}?{query}")
+        assert preview.status == 200, (action, preview.text)
+        done = browser.submit(preview, **fields)
+        assert 'aria-current="step">Done' in done.text, (
+            action,
+            re.findall(r"role=.(?:alert|status).*", done.text),
+        )
+
+
+def dead_open(harness: Harness, index: int) -> str:
+    """Return an open dead dead of a run."""
+    return harness.client.dead_letters.list(kind="run").items[index].dead_letter_id
+
+
+def first_alert(harness: Harness) -> str:
+    """Return an alert that is not resolved."""
+    return harness.client.alerts.list(state="open").items[0].alert_id
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.name)
+def test_the_command_of_every_action_exists(action: object) -> None:
+    from penstock.web.actions.action import Action
+
+    assert isinstance(action, Action)
+    fields = [one.name for one in action.fields]
+    values = dict.fromkeys((*action.fixed, *fields), "1")
+    words = shlex.split(action.command({**values, "scope": "config"}))
+    assert words[0] == "penstock"
+    command, rest = cli, words[1:]
+    while hasattr(command, "get_command"):
+        command = command.get_command(None, rest[0])  # type: ignore[arg-type, assignment]
+        assert command is not None, words
+        rest = rest[1:]
+    known = {option for one in command.params for option in one.opts}
+    assert {word for word in rest if word.startswith("--")} <= known, words
