@@ -38,7 +38,7 @@ def test_less_than_all_is_never_100_percent(part: int, whole: int, text: str) ->
 def test_times_name_their_zone() -> None:
     assert words.clock(NOW.replace(hour=2), NOW) == "02:00:00Z"
     assert words.clock(NOW - timedelta(days=60), NOW) == "31 Dec 12:00Z"
-    assert words.clock(NOW - timedelta(days=400), NOW) == "2025-01-25"
+    assert words.clock(NOW - timedelta(days=400), NOW) == "2025-01-25 12:00Z"
 
 
 def test_control_characters_are_made_visible() -> None:

@@ -127,6 +127,10 @@ class Site:
             form_token=form_token(self.secret(), visitor.token),
         )
 
+    def counts(self, visit: Visit) -> dict[str, str]:
+        """Return the counts beside the places of the navigation."""
+        return self._counts.of(visit)
+
     def guarded(self, visit: Visit, view: View) -> WebPage:
         """Return a page; for an error the page that says it."""
         try:
@@ -151,7 +155,7 @@ class Site:
             "visit": visit,
             "now": visit.now,
             "places": places_of(visit),
-            "counts": self._counts.of(visit),
+            "counts": self.counts(visit),
         }
         return html_response(request, render("page.html", values), page.status)
 

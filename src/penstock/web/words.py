@@ -122,12 +122,12 @@ _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min",
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """Return a time in UTC: today the clock, within ten months day and clock, else the date."""
+    """Return a time in UTC: today the clock, within ten months day and clock, else the date too."""
     if at.date() == now.date():
         return at.strftime("%H:%M:%SZ")
     if abs((at - now).days) < NEAR_DAYS:
         return f"{at.day} {at.strftime('%b %H:%MZ')}"
-    return at.strftime("%Y-%m-%d")
+    return at.strftime("%Y-%m-%d %H:%MZ")
 
 
 def in_full(at: datetime) -> str:

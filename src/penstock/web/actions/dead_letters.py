@@ -169,7 +169,7 @@ DEAD_LETTER_ACTIONS: Final = (
         command=_many_command,
         back=lambda values: address("dead-letters", **_many(values)),
         fixed=(*FILTERS, "customer"),
-        fields=(ActionField(name="rate", label="a second", hint="all at once"),),
+        fields=(ActionField(name="rate", label="rate a second", hint="all at once"),),
         nav="letters",
     ),
 )

@@ -213,7 +213,7 @@ class Actions:
             "visit": visit,
             "now": visit.now,
             "places": places_of(visit),
-            "counts": {},
+            "counts": self._site.counts(visit),
             "deed": deed,
         }
         return html_response(request, render("deed.html", values))

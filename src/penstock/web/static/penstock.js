@@ -24,6 +24,7 @@ function localText(at, said) {
     return at.toDateString() === new Date().toDateString() ? clock : `${at.getDate()} ${months[at.getMonth()]} ${clock.slice(0, 5)}`;
   }
   if (/^\d+ \w{3} \d\d:\d\dZ$/.test(said)) return `${at.getDate()} ${months[at.getMonth()]} ${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (/^\d{4}-\d\d-\d\d \d\d:\d\dZ$/.test(said)) return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
   return said;
 }
 function showZone() {
