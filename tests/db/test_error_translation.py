@@ -54,7 +54,7 @@ def test_readers_that_failed_to_open_are_not_counted(
         raise StoreUnavailable("too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite, "_connect", fail)
+        patch.setattr(sqlite, "open_connection", fail)
         for _ in range(sqlite.READERS_MAX):
             with pytest.raises(StoreUnavailable, match="open files"):
                 store.read(lambda tx: tx.now())

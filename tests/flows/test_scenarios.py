@@ -136,7 +136,7 @@ def test_same_day(store: Store, clock: VirtualClock) -> None:
     assert day.checks()[-1] == ("t.box", 5, "COMPLETE", "PROCEED")
     day.finish()
     assert day.gate_log() == [("WAIT", "waiting_same_day"), ("PROCEED", "ready")]
-    assert day.log() == [("completed", "ready", None, None, "ack", "raw.box")]
+    assert day.log() == [("completed", "ready", None, None, None, "raw.box")]
     assert (day.alerts, day.shown()) == ([], ("complete", "00:11", []))
 
 
@@ -185,9 +185,7 @@ def test_optional(store: Store, clock: VirtualClock) -> None:
     assert ("t.odds", 0, "MISSING", "PROCEED_DEGRADED") in day.checks()
     assert "t.odds (optional) 0/1 rows (0 %)" in day.sentences(), "also while it runs"
     day.finish()
-    assert day.log() == [
-        ("completed", "ready_degraded", "optional", '["t.odds"]', "ack", "raw.box")
-    ]
+    assert day.log() == [("completed", "ready_degraded", "optional", '["t.odds"]', None, "raw.box")]
     assert day.shown()[:2] == ("degraded", "00:00  t.odds missing (optional)")
     assert day.why() == ["analytics is degraded: 00:00  t.odds missing (optional)"]
 
@@ -230,7 +228,7 @@ def test_one_table_that_never_arrives(store: Store, clock: VirtualClock) -> None
     day.stage.step()
     assert [state for _, _, state in day.alerts] == ["resolved", "resolved"], "it started"
     day.finish()
-    assert day.log() == [("completed", "ready", None, None, "ack", "raw.box")]
+    assert day.log() == [("completed", "ready", None, None, None, "raw.box")]
 
 
 def test_a_deadlock(store: Store, clock: VirtualClock) -> None:
@@ -264,20 +262,19 @@ def test_validation(store: Store, clock: VirtualClock) -> None:
     assert day.outcome == ("PROCEED", "ready", "ack")
     day.stage.kill("players")
     day.stage.step()
-    logged = day.stage.sql(
-        "SELECT status, error_type, message_acknowledgment, alert_sent, alert_type, retry_count"
-        " FROM execution_log WHERE processor = 'players'"
-    )
-    ((status, error, acked, alerted, kind, tries),) = logged
-    assert (status, error, acked) == ("failed", "VALIDATION_ERROR", "ack")
-    assert (bool(alerted), kind, tries) == (True, "dead_letter", 0)
+    flow_id = encode("flow", day.opened.flow.flow_id)
+    executed = day.stage.client.tracking.executions(flow_id).items
+    (logged,) = (one for one in executed if one.processor == "players" and one.kind == "run")
+    assert (logged.status, logged.error_type) == ("failed", "VALIDATION_ERROR")
+    assert (logged.acknowledgment, logged.retry_count) == (None, 0)
+    assert (logged.is_alert_sent, logged.alert_type) == (True, "phase_incomplete")
     assert day.stage.sql("SELECT count(*) FROM dead_letters") == [(1,)]
     word, headline, offered = day.shown()
     assert (word, "without players" in headline) == ("failed", True)
     assert day.alerts == [("phase_incomplete", "HIGH", "open")]
     assert any(text.startswith("penstock runs retry") for text in offered)
     assert day.gate_log() == [("PROCEED", "ready")], "the gate does not see the failure"
-    assert day.log() == [("failed", "ready", None, None, "ack", "raw.box")]
+    assert day.log() == [("failed", "ready", None, None, None, "raw.box")]
     assert day.messages == ["nba 2025-11-16 analytics ended without players"]
     assert day.why()[1:] == ["players failed permanently at 00:00 (VALIDATION_ERROR)"]
 
@@ -310,7 +307,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     ]  # fmt: skip
     assert day.checks()[1:] == [("t.past", 6, "DEGRADED", "PROCEED_DEGRADED")]
     assert day.log() == [
-        ("completed", "ready_degraded", "historical", '["t.past"]', "ack", "raw.box")
+        ("completed", "ready_degraded", "historical", '["t.past"]', None, "raw.box")
     ]
     assert day.shown()[:2] == ("degraded", f"00:05  {lacking}")
     assert day.why() == [f"analytics is degraded: 00:05  {lacking}"]
@@ -335,6 +332,6 @@ def test_whole_backfill(store: Store, clock: VirtualClock) -> None:
     assert day.outcome == ("PROCEED", "ready", "ack")
     assert [state for _, _, state in day.alerts] == ["resolved", "resolved"]
     day.finish()
-    assert day.log() == [("completed", "ready", None, None, "ack", "raw.box")]
+    assert day.log() == [("completed", "ready", None, None, None, "raw.box")]
     assert day.checks()[-1] == ("t.past", 10, "COMPLETE", "PROCEED")
     assert day.shown()[:2] == ("complete", "01:03")

@@ -101,5 +101,6 @@ def test_slow_routes() -> None:
         "POST /api/v1/scheduler/trigger",
         "POST /api/v1/gates/check",
         "POST /api/v1/gates/backtest",
+        "GET /api/v1/detections",
         "GET /api/v1/verification",
     }

@@ -27,6 +27,7 @@ OURS = ("authorization", "x-scheduler-token", "connection")
 """Headers that the caller sets: without them a bad call may be a good one."""
 QUICK = 2
 BUSY_TRIES = 10
+TOO_LARGE = 413
 LONG = 150
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
@@ -123,6 +124,8 @@ def call(served: ServedApi, case: Any, skipped: list[Any], *, is_bad: bool) -> N
         reply = case.call(base_url=served.server.url, headers=headers, timeout=60)
         if reply.status_code != 503 or "Retry-After" not in reply.headers:
             break
+    if reply.status_code == TOO_LARGE:  # refused before it was read
+        skipped = [*skipped, negative_data_rejection]
     case.validate_response(reply, headers=headers, excluded_checks=skipped)
     assert reply.status_code < 500
     if before and reply.status_code >= 400:

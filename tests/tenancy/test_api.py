@@ -23,7 +23,9 @@ from tests.server.scene import CALLS, NIGHTLY, Scene, method_of, scene
 from tests.server.test_document import DOCUMENT
 
 A, B = "acme", "globex"
-FOREIGN = sorted(name for name in ROUTES if "{" in name.replace("{pipeline}", ""))
+FOREIGN = sorted(
+    name for name in ROUTES if "{" in name.replace("{pipeline}", "").replace("{kind}", "")
+)
 """Routes whose path names a customer's resource."""
 
 READS = sorted(name for name in ROUTES if name.startswith("GET"))
@@ -83,7 +85,9 @@ def plain(reply: Reply, known: str = "") -> tuple[int, bytes]:
         return found[0] if found[0].decode() in known else found[1] + b"_new"
 
     return reply.status, re.sub(
-        rb"\b(run|cfg|key|alert|dl|flow|dec|ovr|int|bf|sil|notice)_[0-9a-z]{8,13}\b", named, body
+        rb"\b(run|cfg|key|alert|dl|flow|dec|ovr|int|bf|sil|notice|evt)_[0-9a-z]{8,13}\b",
+        named,
+        body,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.core.clock import DAY, Micros, to_datetime
+from penstock.core.clock import DAY, Micros, shown_datetime
 from penstock.core.naming import PipelineKey
 from penstock.core.utc_offsets import zone_info
 from penstock.db.store import Tx
@@ -47,7 +47,7 @@ def history_read(tx: Tx, pipeline_key: PipelineKey, of_flow: FlowPlan) -> Histor
         began = min(started for started, _ in found.values())
         samples.append(
             FlowSample(
-                weekday=to_datetime(began).astimezone(zone).weekday(),
+                weekday=shown_datetime(began).astimezone(zone).weekday(),
                 phases={
                     phase.name: PhaseTime(
                         max((found[name][1] for name in phase.after), default=found[phase.name][0]),
@@ -102,4 +102,4 @@ def forecasts_of(
 
 def weekday_of(at: Micros, timezone: str) -> int:
     """Return the weekday of a time in a time zone, from 0 for Monday."""
-    return to_datetime(at).astimezone(zone_info(timezone)).weekday()
+    return shown_datetime(at).astimezone(zone_info(timezone)).weekday()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from penstock.core.clock import SECOND, to_datetime
+from penstock.core.clock import SECOND, shown_datetime
 from penstock.core.ids import encode
 
 ExportKind = Literal["runs", "flows", "journal", "executions"]
@@ -64,7 +64,7 @@ def _shown(form: str, value: Any) -> Any:
     if value is None or form in ("integer", "number", "text"):
         return value
     if form == "time":
-        return to_datetime(value).isoformat().replace("+00:00", "Z") if value else None
+        return shown_datetime(value).isoformat().replace("+00:00", "Z") if value else None
     if form == "duration":
         return value / SECOND
     if form == "boolean":

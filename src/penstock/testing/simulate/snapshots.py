@@ -170,7 +170,7 @@ _QUERIES = {
 # Tables, by the name prefixes of statements that write them (tests/simulation/test_harness.py
 # compares both); all others are always read.
 _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("schedule_", "config_", "pause_"), ("schedules", "configs", "pauses")),
+    (("schedule_", "config_", "pause_", "load_spread"), ("schedules", "configs", "pauses")),
     (("flow_", "flows_"), ("flows",)),
     (
         (
