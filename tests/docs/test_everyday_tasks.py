@@ -50,9 +50,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
             FlowRequest(pipeline="nba", customer="acme", partition="2025-11-15")
         )
         run_pending(client, [nba])
-        letter = client.dead_letters.list(pipeline="nba").items[0]
-    assert letter.run_id is not None
-    ids = {"FLOW": made.flow.flow_id, "RUN": letter.run_id, "INTERVENTION": encode("int", 1)}
+        dead = client.dead_letters.list(pipeline="nba").items[0]
+    assert dead.run_id is not None
+    ids = {"FLOW": made.flow.flow_id, "RUN": dead.run_id, "INTERVENTION": encode("int", 1)}
     return file, ids
 
 

@@ -43,7 +43,10 @@ class Logins:
         self._random = random_bytes
 
     def open(self, key: str) -> OpenedLogin | None:
-        """Open a session for a key; None if the key is not valid or may not read."""
+        """Open a session for a key; None if the key is not valid or may not read.
+
+        key: the API key, as it was shown when it was created.
+        """
         self._names.require_unscoped("sessions of the dashboard")
         parsed = api_keys.parse(key)
         token = new_secret() if self._random is None else new_secret(self._random)
@@ -69,7 +72,10 @@ class Logins:
         return self._store.write(body)
 
     def find(self, token: str) -> Principal | None:
-        """Return whom a session acts for; None if it has ended or never existed."""
+        """Return whom a session acts for; None if it has ended or never existed.
+
+        token: the secret of the session's cookie.
+        """
         self._names.require_unscoped("sessions of the dashboard")
         token_hash = api_keys.hash_secret(token)
 
@@ -91,7 +97,10 @@ class Logins:
         return principal
 
     def close(self, token: str) -> bool:
-        """End a session; return False if there is none."""
+        """End a session; return False if there is none.
+
+        token: the secret of the session's cookie.
+        """
         self._names.require_unscoped("sessions of the dashboard")
 
         def body(tx: Tx) -> bool:
