@@ -1,6 +1,8 @@
 """Small runs of the demos: all claims hold, and the database can be inspected afterwards."""
 
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from penstock.demo.saas.report import Facts, Report
 from penstock.demo.saas.scenario import ScenarioState
 from penstock.demo.saas.stage import SimulatedClock
 from penstock.schedules.config_input import given_fields, parse_config_input
+from tests.examples.test_workers import Process
 from tests.kits.shell import Shell
 
 SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
@@ -42,6 +45,19 @@ def test_saas_demo(tmp_path: Path) -> None:
     again = shell("demo", *SMALL)
     assert again.code == 4
     assert "is not empty" in again.err
+
+
+def test_the_dashboard_of_a_demo(tmp_path: Path) -> None:
+    """With --serve the result can be looked at until the process is stopped."""
+    command = (sys.executable, "-m", "penstock", "demo", *SMALL, "--serve")
+    demo = Process(*command, cwd=tmp_path)
+    try:
+        address = demo.wait_for(lambda line: "dashboard" in line).split()[-1]
+        with urlopen(address) as page:
+            assert b"API key" in page.read()
+        assert demo.terminate() == 0
+    finally:
+        demo.close()
 
 
 def test_nba_demo(tmp_path: Path) -> None:

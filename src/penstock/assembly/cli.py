@@ -86,7 +86,7 @@ def api(app: App, /, **given: Any) -> None:
     Any number of replicas can run on one database.
     """
     settings = app.database_settings(**given)
-    _serve(app, settings, _Parts(command="api", api=True))
+    serve_api(app, settings)
 
 
 @click.command("worker", cls=Command)
@@ -115,6 +115,11 @@ def scheduler(app: App, /, **given: Any) -> None:
     """
     settings = app.database_settings(**given)
     _serve(app, settings, _Parts(command="scheduler", services=True))
+
+
+def serve_api(app: App, settings: Settings) -> None:
+    """Serve the API and the dashboard until a signal."""
+    _serve(app, settings, _Parts(command="api", api=True))
 
 
 def _serve(app: App, settings: Settings, parts: _Parts) -> None:

@@ -55,6 +55,8 @@ killed worker, a flood of runs, a scheduler outage; no run is lost.""",
 )
 @click.option("--engine", type=click.Choice(["sqlite", "postgres"]), default=None,
               help="Database engine; postgres requires the URL of an empty database.")  # fmt: skip
+@click.option("--serve", is_flag=True,
+              help="Serve the dashboard over the result until Ctrl-C.")  # fmt: skip
 @click.pass_obj
 def demo(
     app: App,
@@ -65,6 +67,7 @@ def demo(
     seconds: float,
     seed: int,
     engine: str | None,
+    serve: bool,
 ) -> None:
     """Run a simulated day of a pipeline, with failures, in just over a minute.
 
@@ -94,6 +97,10 @@ def demo(
 
         _show(app, performance.run_demo(settings, folder, seconds=seconds, seed=seed,
                                        is_live=is_live, is_silent=is_silent))  # fmt: skip
+    if serve:
+        from penstock.assembly.cli import serve_api  # loads the server
+
+        serve_api(app, settings)
 
 
 class _Report(Protocol):
@@ -130,4 +137,5 @@ def _settings(app: App, engine: str | None, folder: Path) -> Settings:
         raise InvalidInput("engine", "postgres, to match --database-url", engine)
     if url is None:
         url = f"sqlite:{folder / 'demo.db'}"
-    return load({}, None, {"database_url": url, "catch_up_rate": 2.0})
+    # Any free port: the default one may belong to an installation.
+    return load({}, None, {"database_url": url, "catch_up_rate": 2.0, "api_port": 0})
