@@ -74,11 +74,11 @@ def test_routes(harness: Harness) -> None:
     open_alert(harness.store, "critical", severity="CRITICAL")
     open_alert(harness.store, "acme", customer_key=key["acme"])
     open_alert(harness.store, "nightly", pipeline="nightly")
-    open_alert(harness.store, "nobody")
+    open_alert(harness.store, "elsewhere")
     settle(one, harness.clock)
     open_alert(harness.store, "nightly", pipeline="nightly", severity="CRITICAL")
     settle(one, harness.clock)
-    for name in ("critical", "acme", "nightly", "nobody"):
+    for name in ("critical", "acme", "nightly", "elsewhere"):
         end_alert(harness.store, name)
     settle(one, harness.clock)
     assert got.kinds("chat") == ["opened", "resolved"]
