@@ -269,3 +269,14 @@ def test_unknown_placeholders_are_refused() -> None:
             statements.render("sqlite", *parsed)
     with pytest.raises(ValueError, match="declared twice"):
         statements.parse({"x.sql": "-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;"})
+
+
+def test_limited_rows_are_chosen_once() -> None:
+    """Rows that are locked up to a limit are chosen in a materialized CTE.
+
+    A nested loop evaluates a plain subquery for every row; each time it skips what it has locked,
+    so that it takes more than the limit.
+    """
+    subquery = re.compile(r"\bIN\s*\(\s*SELECT\b[^()]*\bLIMIT\b[^()]*SKIP LOCKED", re.S)
+    faults = [key for key, text in whole_statements().items() if subquery.search(text)]
+    assert faults == []

@@ -154,8 +154,9 @@ VALUES (:topic, :ordering_key, :payload, {{now}});
 -- name: outbox_take
 -- Delete and return unsent rows; never by a high-water mark, so that no slow transaction is missed.
 -- scope: system (outbox publisher)
-DELETE FROM outbox WHERE outbox_id IN (
+WITH taken AS MATERIALIZED (
     SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
+DELETE FROM outbox WHERE outbox_id IN (SELECT outbox_id FROM taken)
 RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
 
 -- name: outbox_remove

@@ -55,9 +55,10 @@ SELECT o.subscription, o.customer, o.hour_at, sum(o.accepted), sum(o.delivered),
 -- Aggregate deltas into one row per hour and subscription; rows locked by others are left for
 -- later.
 -- scope: system (operators)
-WITH old AS (
-    DELETE FROM delivery_sums WHERE sum_id IN (
-        SELECT sum_id FROM delivery_sums ORDER BY sum_id LIMIT :n FOR UPDATE SKIP LOCKED)
+WITH taken AS MATERIALIZED (
+    SELECT sum_id FROM delivery_sums ORDER BY sum_id LIMIT :n FOR UPDATE SKIP LOCKED
+), old AS (
+    DELETE FROM delivery_sums WHERE sum_id IN (SELECT sum_id FROM taken)
     RETURNING *
 )
 {{sums_folded}} FROM old o GROUP BY o.subscription, o.customer, o.hour_at;

@@ -337,17 +337,20 @@ UPDATE flows SET digest = :digest WHERE pipeline = :pipeline AND ended_at IS NUL
 
 -- name: flow_event_take
 -- Delete and return flow events to handle in this transaction; those locked by others are skipped.
+-- Chosen once: a join may evaluate a subquery again, which then skips what it has locked.
 -- scope: system (the cascade serves all customers)
-DELETE FROM nudges WHERE nudge_id IN (
+WITH taken AS MATERIALIZED (
     SELECT nudge_id FROM nudges ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
+DELETE FROM nudges WHERE nudge_id IN (SELECT nudge_id FROM taken)
 RETURNING flow_id, phase, is_failure, processor;
 
 -- name: flow_event_take_others
 -- The same without the flows that were set aside.
 -- scope: system (the cascade serves all customers)
-DELETE FROM nudges WHERE nudge_id IN (
+WITH taken AS MATERIALIZED (
     SELECT nudge_id FROM nudges WHERE NOT (flow_id {{any ids}})
     ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
+DELETE FROM nudges WHERE nudge_id IN (SELECT nudge_id FROM taken)
 RETURNING flow_id, phase, is_failure, processor;
 
 -- fragment: completion_rank

@@ -116,10 +116,11 @@ DELETE FROM overrides WHERE override_id IN (
 -- name: sums_aggregate [postgres]
 -- Aggregate deltas into one row per hour and state; rows locked by others are left for later.
 -- scope: system (operators)
-WITH old AS (
-    DELETE FROM run_sums WHERE sum_id IN (
-        SELECT sum_id FROM run_sums WHERE hour_at < :before ORDER BY sum_id LIMIT :n
-        FOR UPDATE SKIP LOCKED)
+WITH taken AS MATERIALIZED (
+    SELECT sum_id FROM run_sums WHERE hour_at < :before ORDER BY sum_id LIMIT :n
+    FOR UPDATE SKIP LOCKED
+), old AS (
+    DELETE FROM run_sums WHERE sum_id IN (SELECT sum_id FROM taken)
     RETURNING hour_at, final_state, runs, duration_us, sla_breaches
 )
 INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches)

@@ -22,10 +22,10 @@ FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline WHERE p.processor 
 -- name: run_gate_lease [postgres]
 -- Lease due gates; one that is not decided in time becomes due again.
 -- scope: system (the orchestrator serves all customers)
-UPDATE run_gates SET token = token + 1, probe_at = {{now}} + :lease_us
-WHERE run_id IN (SELECT g.run_id FROM run_gates g WHERE g.probe_at <= {{now}}
+WITH taken AS MATERIALIZED (SELECT g.run_id FROM run_gates g WHERE g.probe_at <= {{now}}
     ORDER BY g.probe_at, g.run_id LIMIT :n FOR UPDATE SKIP LOCKED)
-RETURNING run_id;
+UPDATE run_gates SET token = token + 1, probe_at = {{now}} + :lease_us
+WHERE run_id IN (SELECT run_id FROM taken) RETURNING run_id;
 
 -- name: run_gate_lease [sqlite]
 -- differs because SQLite has one writer: nothing to lock.
