@@ -24,7 +24,6 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright
 	$(BIN)/python -m pytest -m ui tests/web
 
 coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
@@ -64,7 +63,8 @@ crash: $(STAMP) ## Kill a flow's process at every commit; kill publishers, consu
 	$(BIN)/python -m benchmarks limit_crash
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
-	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra dev \
+	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra pubsub --extra nats \
+		--extra otel --extra sentry --extra dev \
 		--universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock

@@ -1,27 +1,26 @@
 """Settings: read once from file and environment, checked, frozen, passed down.
 
-The fields of `Settings` declare each setting once: name, type, default, help, bounds and flag.
-Environment names (`PENSTOCK_…`), the keys of the TOML file, the options of commands, the reference
-page and the checks are derived from it. No other module interprets environment variables. Commands
-import this module for their help, so it loads the parsers of large values on use.
+`setting.py` beside this module reads one value. The fields of `Settings` declare each setting once:
+name, type, default, help, bounds and flag. Environment names (`PENSTOCK_…`), the keys of the TOML
+file, the options of commands, the reference page and the checks are derived from it. No other
+module interprets environment variables. Commands import this module for their help, so it loads the
+parsers of large values on use.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from penstock.core.clock import parse_duration
-from penstock.core.errors import InvalidInput, SettingsError
+from penstock.assembly.settings.setting import PREFIX, Kind, Setting, read_value
+from penstock.core.errors import SettingsError
 from penstock.db.postgres_url import parse_postgres_url
 from penstock.egress.addresses import parse_named_addresses
 from penstock.egress.policy import EgressRules
 
-PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
 KEY_VARIABLE = "PENSTOCK_API_KEY"
 NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX, KEY_VARIABLE)
@@ -33,35 +32,6 @@ ENCRYPTION_SUFFIX = ".encryption-key"
 DEFAULT_DATABASE = "sqlite:penstock.db"
 TOKEN_MIN = 16
 """Minimum length of the scheduler's token, in characters."""
-
-Kind = Literal["text", "int", "float", "duration", "list", "table"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One setting: everything that its sources, its flag and its documentation need."""
-
-    name: str
-    kind: Kind
-    default: Any
-    help: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    flag: str | None = None
-    metavar: str | None = None
-
-    @property
-    def variable(self) -> str:
-        """Name of its environment variable."""
-        return PREFIX + self.name.upper()
-
-    @property
-    def one_of(self) -> str:
-        """The allowed values as text, such as "never or allowed"."""
-        *others, last = self.choices
-        return f"{', '.join(others)} or {last}"
-
 
 _SWITCH = ("never", "allowed")
 _KINDS: Mapping[type, Kind] = {
@@ -291,7 +261,9 @@ def load(
             raise _unknown(name, name)
         if value is not None:
             values[name] = value
-    settings = Settings(**{name: _read(_BY_NAME[name], value) for name, value in values.items()})
+    settings = Settings(
+        **{name: read_value(_BY_NAME[name], value) for name, value in values.items()}
+    )
     _check(settings)
     return settings
 
@@ -387,78 +359,6 @@ def _unknown(shown: str, name: str) -> SettingsError:
     names = [_BY_NAME[n].variable if is_variable else n for n in near or sorted(_BY_NAME)]
     fix = f"Did you mean {names[0]}?" if near else f"Known: {', '.join(names)}."
     return SettingsError(shown, "a known setting", shown, fix)
-
-
-def _read(setting: Setting, value: Any) -> Any:
-    if setting.kind == "list":
-        return _list(setting, value)
-    if setting.kind == "table":
-        return _table(setting, value)
-    if setting.kind == "text":
-        if not isinstance(value, str) or not value.isprintable():
-            raise _refused(setting, "a string of printable characters", value)
-        if setting.choices and value not in setting.choices:
-            raise SettingsError(setting.name, setting.one_of, value)
-        return value
-    if setting.kind == "duration":
-        try:
-            micros = parse_duration(value, setting.name)
-        except InvalidInput as error:
-            raise SettingsError(setting.name, error.expected, value, error.fix) from None
-        _bounds(setting, micros / 1_000_000, value)
-        return micros
-    number = _number(setting, value)
-    _bounds(setting, number, value)
-    return number
-
-
-def _number(setting: Setting, value: Any) -> int | float:
-    """Parse an integer or a number; refuse booleans, truncated fractions and infinity."""
-    read: type[int] | type[float] = int if setting.kind == "int" else float
-    allowed = (str, int) if setting.kind == "int" else (str, int, float)
-    expected = "a whole number" if setting.kind == "int" else "a number"
-    if isinstance(value, bool) or not isinstance(value, allowed):
-        raise _refused(setting, expected, value)
-    try:
-        number = read(value)
-    except (ValueError, OverflowError):
-        raise _refused(setting, expected, value) from None
-    if isinstance(number, float) and not math.isfinite(number):
-        raise _refused(setting, expected, value)
-    return number
-
-
-def _list(setting: Setting, value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise _refused(setting, "a list of strings", value)
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _table(setting: Setting, value: Any) -> Mapping[str, Any]:
-    """Read a table from a TOML file, or a JSON object from the environment."""
-    if isinstance(value, str):
-        from penstock.core import json_profile  # on use: see the module's docstring
-
-        try:
-            value = json_profile.parse_json(value.encode(), setting.name)
-        except InvalidInput as error:
-            raise SettingsError(setting.name, error.expected, error.got) from None
-    if not isinstance(value, Mapping):
-        raise _refused(setting, "a table (in the environment: a JSON object)", value)
-    return value
-
-
-def _refused(setting: Setting, expected: str, value: Any) -> SettingsError:
-    return SettingsError(setting.name, expected, value, f"Set {setting.variable}.")
-
-
-def _bounds(setting: Setting, number: float, value: Any) -> None:
-    unit = " seconds" if setting.kind == "duration" else ""
-    if setting.low is not None and number < setting.low:
-        raise SettingsError(setting.name, f"at least {setting.low:g}{unit}", value)
-    if setting.high is not None and number > setting.high:
-        raise SettingsError(setting.name, f"at most {setting.high:g}{unit}", value)
 
 
 def _check(settings: Settings) -> None:
