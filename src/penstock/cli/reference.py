@@ -18,7 +18,8 @@ from typing import Any
 
 import click
 
-from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS, Setting
+from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS
+from penstock.assembly.settings.setting import Setting
 from penstock.cli.app import Command, Group
 from penstock.cli.python_reference import python_page
 from penstock.cli.root import COMMANDS, cli
