@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.bus.transports.table import transports_page
 from penstock.cli import python_reference, reference
 from penstock.cli.python_meanings import MEANINGS
 from penstock.exports import PUBLIC_MODULES
@@ -21,6 +22,7 @@ HOW = "run: python -m penstock.cli.reference docs/reference"
         ("settings.md", reference.settings_page()),
         ("public-api.md", reference.public_page()),
         ("python.md", python_reference.python_page()),
+        ("transports.md", transports_page(reference.NOTE)),
     ],
 )
 def test_pages_are_current(name: str, text: str) -> None:
@@ -40,7 +42,7 @@ def test_main_writes_every_page(tmp_path: Path) -> None:
     """`main` writes all pages into the folder."""
     reference.main(str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {
-        "cli.md", "settings.md", "public-api.md", "python.md"
+        "cli.md", "settings.md", "public-api.md", "python.md", "transports.md"
     }  # fmt: skip
 
 

@@ -35,13 +35,16 @@ if TYPE_CHECKING:
         Topic,
         UnwrappedSettings,
     )
+    from penstock.bus.transports.capabilities import TransportCapabilities
+    from penstock.bus.transports.drift import Drift, differences
     from penstock.bus.transports.embedded import EmbeddedBus
-    from penstock.bus.transports.protocol import Transport, TransportCapabilities
+    from penstock.bus.transports.protocol import Transport
 
 __all__ = [
     "AutoReplay",
     "BindingKind",
     "Delivery",
+    "Drift",
     "EmbeddedBus",
     "ErrorKind",
     "Nack",
@@ -58,6 +61,7 @@ __all__ = [
     "Transport",
     "TransportCapabilities",
     "UnwrappedSettings",
+    "differences",
     "sign_webhook",
     "verify_webhook",
     "webhook_key",
@@ -67,6 +71,7 @@ _HOMES = {
     "AutoReplay": "penstock.bus.records",
     "BindingKind": "penstock.bus.binding",
     "Delivery": "penstock.bus.message",
+    "Drift": "penstock.bus.transports.drift",
     "EmbeddedBus": "penstock.bus.transports.embedded",
     "ErrorKind": "penstock.bus.message",
     "Nack": "penstock.bus.message",
@@ -81,8 +86,9 @@ _HOMES = {
     "Topic": "penstock.bus.records",
     "TopicSpec": "penstock.bus.message",
     "Transport": "penstock.bus.transports.protocol",
-    "TransportCapabilities": "penstock.bus.transports.protocol",
+    "TransportCapabilities": "penstock.bus.transports.capabilities",
     "UnwrappedSettings": "penstock.bus.records",
+    "differences": "penstock.bus.transports.drift",
     "sign_webhook": "penstock.bus.push.webhook:sign",
     "verify_webhook": "penstock.bus.push.webhook:verify",
     "webhook_key": "penstock.bus.push.webhook:parse_secret",

@@ -20,6 +20,7 @@ import click
 
 from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS
 from penstock.assembly.settings.setting import Setting
+from penstock.bus.transports.table import transports_page
 from penstock.cli.app import Command, Group
 from penstock.cli.python_reference import python_page
 from penstock.cli.root import COMMANDS, cli
@@ -260,6 +261,7 @@ def main(folder: str) -> None:
         "settings.md": settings_page(),
         "public-api.md": public_page(),
         "python.md": python_page(),
+        "transports.md": transports_page(NOTE),
         "../state_machine.md": states.render_documentation(),
     }
     for name, text in pages.items():

@@ -74,6 +74,22 @@ class SubscriptionRow(NamedTuple):
         )
 
     @property
+    def spec(self) -> SubscriptionSpec:
+        """The subscription as it would be declared."""
+        return SubscriptionSpec(
+            name=self.name,
+            topic=self.topic_name,
+            ack_deadline_us=self.ack_deadline_us,
+            min_backoff_us=self.min_backoff_us,
+            max_backoff_us=self.max_backoff_us,
+            max_attempts=self.max_attempts,
+            dead_letter_topic=self.dead_letter_name,
+            retention_us=self.retention_us,
+            is_ordered=self.is_ordered,
+            filter=self.filter,
+        )
+
+    @property
     def policy(self) -> RedeliveryPolicy:
         """The redelivery policy. A deleted dead-letter topic still counts as configured."""
         return RedeliveryPolicy(

@@ -39,10 +39,12 @@ from penstock.bus.store.topics import (
     SubscriptionRow,
     channel,
     subscription_declare,
+    subscription_find,
     subscription_get,
     topic_declare,
+    topic_find,
 )
-from penstock.bus.transports.protocol import TransportCapabilities
+from penstock.bus.transports.capabilities import EMBEDDED, TransportCapabilities
 from penstock.core.clock import SECOND, Clock, SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.core.naming import CustomerKey
@@ -50,19 +52,6 @@ from penstock.db.store import StoreView, Transactions, Tx
 
 POLL_SECONDS: Final = 1.0
 WAIT_MAX: Final = 60.0
-CAPABILITIES: Final = TransportCapabilities(
-    name="embedded",
-    exact_attempts=True,
-    exact_dead_letters=True,
-    stale_acks_refused=True,
-    publish_dedupe=True,
-    ordering_keys=True,
-    attribute_filters=True,
-    seek_by_time=True,
-    nack_with_error=True,
-    release_without_attempt=True,
-    one_transaction_with_store=True,
-)
 
 
 class BusOperations:
@@ -93,6 +82,16 @@ class BusOperations:
                 subscription_declare(tx, subscription, self._customer, self._actor)
 
         self._store.write(body)
+
+    def read_topic(self, name: str) -> TopicSpec | None:
+        """Return a topic as it is stored; None if there is none."""
+        row = self._store.read(lambda tx: topic_find(tx, name, self._customer))
+        return None if row is None else TopicSpec(name=row.name, retention_us=row.retention_us)
+
+    def read_subscription(self, name: str) -> SubscriptionSpec | None:
+        """Return a subscription's policy as it is stored; None if there is none."""
+        row = self._store.read(lambda tx: subscription_find(tx, name, self._customer))
+        return None if row is None else row.spec
 
     def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
         """Store messages durably, all or none; return their ids in order."""
@@ -219,7 +218,7 @@ class EmbeddedBus(BusOperations):
     @property
     def capabilities(self) -> TransportCapabilities:
         """The transport's guarantees; this one provides all of them."""
-        return CAPABILITIES
+        return EMBEDDED
 
     def pull(
         self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0

@@ -8,7 +8,6 @@ the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.bus.message import (
@@ -19,23 +18,7 @@ from penstock.bus.message import (
     SubscriptionSpec,
     TopicSpec,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportCapabilities:
-    """Guarantees of a transport beyond at-least-once delivery."""
-
-    name: str
-    exact_attempts: bool
-    exact_dead_letters: bool
-    stale_acks_refused: bool
-    publish_dedupe: bool
-    ordering_keys: bool
-    attribute_filters: bool
-    seek_by_time: bool
-    nack_with_error: bool
-    release_without_attempt: bool
-    one_transaction_with_store: bool
+from penstock.bus.transports.capabilities import TransportCapabilities
 
 
 class Transport(Protocol):
@@ -49,11 +32,30 @@ class Transport(Protocol):
     def declare(
         self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
     ) -> None:
-        """Create or update topics and subscriptions as described; idempotent."""
+        """Create or update topics and subscriptions as described; idempotent.
+
+        Invalid declarations, and those that refer to missing topics, change nothing.
+        """
+        ...
+
+    def read_topic(self, name: str) -> TopicSpec | None:
+        """Return a topic as the broker has it; None if there is none."""
+        ...
+
+    def read_subscription(self, name: str) -> SubscriptionSpec | None:
+        """Return a subscription's policy as the broker has it; None if there is none.
+
+        A setting that was changed behind Penstock's back is returned as it is now, so that
+        `bus.transports.drift` finds it.
+        """
         ...
 
     def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
-        """Store messages durably; return their ids in order."""
+        """Store messages durably; return their ids in order.
+
+        An id is unique within its topic for ever. A call that raises may have published a part,
+        unless the transport has `atomic_publish`; repeating it is safe with dedupe ids.
+        """
         ...
 
     def pull(
