@@ -50,6 +50,7 @@ SUBJECTS = (
     "assembly",
     "cli",
     "commands",
+    "scaffold",
     "demo",
     "testing",
 )
@@ -59,7 +60,10 @@ SUBJECTS = (
 the plumbing of the server and the command line, and only assembly imports them.
 """
 EDGES = frozenset(
-    {"server", "routes", "web", "remote", "assembly", "cli", "commands", "demo", "testing"}
+    {
+        *("server", "routes", "web", "remote", "assembly"),
+        *("cli", "commands", "scaffold", "demo", "testing"),
+    }
 )
 """Packages outside the roles: they build, serve, print or test."""
 ADAPTERS = frozenset({"egress", "db", "probes", "sinks", "consumer"})

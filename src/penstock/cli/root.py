@@ -150,6 +150,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Print the script that completes commands, options, ids and names in a shell.",
     ),
     "simulate": ("testing.cli", "Simulate pipelines under random faults and check invariants."),
+    "init": (
+        "scaffold.cli",
+        "Create a project with a pipeline, a test, settings and a README.",
+    ),
     "demo": (
         "demo",
         "Run a simulated day of a pipeline, with failures, in just over a minute.",
@@ -219,7 +223,7 @@ class RootGroup(Group):
 @click.group(
     cls=RootGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="To get started: `penstock demo`, then `penstock up --pipelines my_pipelines.py`.",
+    epilog="To get started: `penstock demo`, then `penstock init my_pipeline`.",
 )
 @click.version_option(package_name=DISTRIBUTION, message="penstock %(version)s")
 @click.pass_context

@@ -1,0 +1,1 @@
+"""`penstock init`: new projects from templates."""

@@ -1,0 +1,84 @@
+"""Write a new project from a template.
+
+Templates are folders of text files beside this module. `$name` in a file is replaced by the name of
+the project. Either every file is written or none: files that exist are refused before the first
+write.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from penstock.core.errors import InvalidInput
+from penstock.exports import DISTRIBUTION
+
+SUFFIX = ".txt"
+"""Suffix of the files of templates, so that no tool takes them for modules of the package."""
+HIDDEN = "dot-"
+"""Prefix of template files whose names begin with a dot in a project."""
+TEMPLATES = {
+    "daily": "a daily data pipeline: load, check, total, report",
+    "schedules": "one pipeline on a schedule of its own for each customer",
+    "consumer": "a service that consumes messages, with exact dead letters",
+}
+_NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
+
+
+class ProjectFile(NamedTuple):
+    """A file of a new project."""
+
+    path: Path
+    text: str
+
+
+def project_files(name: str, template: str, folder: Path) -> list[ProjectFile]:
+    """Return the files of a new project, sorted by name; refuse a bad name or template."""
+    if not _NAME.fullmatch(name):
+        expected = "2 to 40 lower-case letters, digits and underscores, a letter first"
+        raise InvalidInput(
+            "name", expected, name, f"For example: penstock init {_suggestion(name)}"
+        )
+    if template not in TEMPLATES:
+        raise InvalidInput("template", ", ".join(TEMPLATES), template)
+    values = {"name": name, "distribution": DISTRIBUTION}
+    source = resources.files(__package__).joinpath("templates", template)
+    return [
+        ProjectFile(
+            folder / _target(entry.name),
+            Template(entry.read_text("utf-8")).substitute(values),
+        )
+        for entry in sorted(source.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(SUFFIX)
+    ]
+
+
+def write_project(files: list[ProjectFile]) -> None:
+    """Write the files of a new project; refuse if one of them exists."""
+    existing = [file.path for file in files if file.path.exists()]
+    if existing:
+        names = ", ".join(path.name for path in existing)
+        fix = "Choose another name or folder, or remove these files."
+        raise InvalidInput("folder", f"none of the new files in {existing[0].parent}", names, fix)
+    try:
+        for file in files:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            file.path.write_text(file.text, "utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        folder = str(file.path.parent)
+        raise InvalidInput("folder", "a folder that can be written", folder, reason) from None
+
+
+def _target(name: str) -> str:
+    plain = name.removesuffix(SUFFIX)
+    return "." + plain.removeprefix(HIDDEN) if plain.startswith(HIDDEN) else plain
+
+
+def _suggestion(name: str) -> str:
+    """Turn a refused name into one that is accepted."""
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:40]
+    return plain if _NAME.fullmatch(plain) else "my_pipeline"
