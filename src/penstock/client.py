@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.access.client.keys import Keys
     from penstock.access.client.logins import Logins
     from penstock.alerts.client.alerts import Alerts
+    from penstock.analytics.client import Analytics
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.dead_letters.client.dead_letters import DeadLetters
@@ -248,6 +249,13 @@ class UseCaseGroups:
         from penstock.flows.gates.client.overrides import Interventions  # loaded on first use
 
         return self._group(Interventions, self._store, self._names, self.actor)
+
+    @cached_property
+    def analytics(self) -> Analytics:
+        """Figures over what ended: dependencies, trends, series, acknowledgments."""
+        from penstock.analytics.client import Analytics  # loaded on first use
+
+        return self._group(Analytics, self._store, self._names)
 
     @cached_property
     def detections(self) -> Detections:

@@ -2,9 +2,21 @@
 
 from tests.cli.alert_commands import ALERT_READS
 
+READ_AT = (
+    "why", "trace", "find", "analytics dependencies", "analytics trends", "analytics acks",
+    "analytics runs",
+)  # fmt: skip
+"""Reads that say when they were made."""
 READS = [
     "detect",
     "detect --rule phase_stuck --customer acme --pipeline pair",
+    "analytics dependencies --days 3",
+    "analytics trends --pipeline pair",
+    "analytics acks --hours 2",
+    "analytics runs --bucket 1d",
+    "analytics validation",
+    "analytics overrides --customer acme",
+    "analytics end-to-end",
     "freshness list",
     "configs edit --of-pipeline broken --priority 8 --dry-run",
     "configs due --at 2031-01-01T06:55:00Z --for 1h",

@@ -23,7 +23,7 @@ from penstock.core.clock import SECOND
 from penstock.core.ids import decode
 from penstock.server.listener import ApiServer
 from tests.cli.alert_commands import ALERT_REFUSED, ALERT_WRITES
-from tests.cli.reads import READS
+from tests.cli.reads import READ_AT, READS
 from tests.cli.shop import broken, hello, pair
 
 _IDS = re.compile(r"\b(run|cfg|key|bf|sil)_[0-9a-z]{8,13}\b")
@@ -170,6 +170,7 @@ def populate(ways: Pair) -> dict[str, str]:
 REFUSED = [
     ("risk flow_00000000", 3),
     ("detect --customer unknown", 3),
+    ("analytics trends --customer unknown", 3),
     ("configs edit --priority 8", 2),
     ("configs due --at soon", 2),
     ("breakers show pair 2025-01-01 left --customer acme", 3),
@@ -283,7 +284,7 @@ def test_reads(ways: Pair) -> None:
         expected, found = near.json, far.json
         if line == "status":
             assert (expected.pop("where"), found.pop("where")) != (None, ways.server.url)
-        if line == "status" or line.startswith(("why", "trace", "find")):
+        if line == "status" or line.startswith(READ_AT):
             assert expected.pop("as_of") <= found.pop("as_of")
         assert found == expected, line
         text = ways.near(*args).out

@@ -241,6 +241,16 @@ class TestGates:
         same(served, remote, "detections", "freshness")
         same(served, remote, "flows", "list", risk=True)
 
+    def test_analytics(self, served: ServedApi, remote: RemoteClient) -> None:
+        """Figures over what ended are equal."""
+        flow_things(served.harness, "acme")
+        assert remote.analytics.dependency_health().kinds
+        for name in ("dependency_health", "trends", "validation_failures", "overrides"):
+            same(served, remote, "analytics", name, customer="acme", days=7)
+        same(served, remote, "analytics", "run_series", bucket="1h")
+        same(served, remote, "analytics", "acknowledgments", hours=3)
+        same(served, remote, "analytics", "end_to_end", pipeline="daily")
+
     def test_breakers(self, served: ServedApi, remote: RemoteClient) -> None:
         """Breakers are listed, explained and reset once."""
         flow_things(served.harness, "acme")

@@ -116,6 +116,17 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
             BacktestRequest(pipeline="gated", changes=CHANGES, customer=t.customer_id)
         )
     ],
+    "analytics.dependency_health": [
+        lambda c, t: c.analytics.dependency_health(customer=t.customer_id)
+    ],
+    "analytics.trends": [lambda c, t: c.analytics.trends(customer=t.customer_id)],
+    "analytics.run_series": [lambda c, t: c.analytics.run_series(customer=t.customer_id)],
+    "analytics.acknowledgments": [lambda c, t: c.analytics.acknowledgments(customer=t.customer_id)],
+    "analytics.validation_failures": [
+        lambda c, t: c.analytics.validation_failures(customer=t.customer_id)
+    ],
+    "analytics.overrides": [lambda c, t: c.analytics.overrides(customer=t.customer_id)],
+    "analytics.end_to_end": [lambda c, t: c.analytics.end_to_end(customer=t.customer_id)],
     "detections.list": [lambda c, t: c.detections.list(customer=t.customer_id)],
     "detections.risk": [lambda c, t: c.detections.risk(_flow_id(t))],
     "breakers.list": [lambda c, t: c.breakers.list(customer=t.customer_id)],

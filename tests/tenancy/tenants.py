@@ -207,6 +207,14 @@ class Tenants:
             "INSERT INTO entity_inputs VALUES ({k}, 1, {n}, 1, 0, '', 1, 's', '[]', '[]', NULL, "
             "TRUE, {at}, NULL)",
             "INSERT INTO execution_hours VALUES (1, {n}, {at}, 1, '[1]')",
+            "INSERT INTO run_counts VALUES ({n}, {at}, 1, 1, 0, 0, 0, 0, 0, 1)",
+            "INSERT INTO failure_counts VALUES ({n}, {at}, 1, 'TIMEOUT', '', 1, {at}, 1)",
+            "INSERT INTO duration_counts VALUES ({n}, 'run', {at}, 1, '', 1, 1)",
+            "INSERT INTO slow_runs VALUES ({n}, {n}, 1, {at}, 1)",
+            "INSERT INTO check_counts VALUES ({n}, {at}, 1, 'p', '', 't', 'k', 1, 0, 0, 0, 0)",
+            "INSERT INTO table_counts VALUES ({n}, {at}, 1, 't', 1, 100)",
+            "INSERT INTO phase_counts VALUES ({n}, {at}, 1, 'p', 'm', 1, 1, 1, 1, 0, 0, 1)",
+            "INSERT INTO flow_counts VALUES ({n}, {at}, 1, 'm', 'COMPLETE', 1, 1, 1)",
             "INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase, "
             "partition, mode, required_table, kind, completeness_pct, quality_score, check_status, "
             "issues, contributed_to_decision, correlation_id) VALUES ({at} - 7200000000, {n}, 1, "

@@ -35,6 +35,7 @@ SUBJECTS = (
     "recovery",
     "worker",
     "detection",
+    "analytics",
     "monitoring",
     "alerts",
     "wiring",

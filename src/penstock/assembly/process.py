@@ -18,6 +18,7 @@ from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import processor_list
 from penstock.alerts.evaluator import Watchdog
 from penstock.alerts.records import StoredAlert
+from penstock.analytics.aggregator import Aggregator
 from penstock.assembly.alerts import build_evaluator, build_sender
 from penstock.assembly.api import build_api
 from penstock.assembly.database import build_probes
@@ -341,6 +342,7 @@ def build_services(
         (build_evaluator(store, settings, clock=clock), _every(5 * SECOND)),
         (build_sender(store, settings, jitter=jitter, clock=clock), _every(SECOND)),
         (Monitor(store, probes.probe), _every(10 * SECOND)),
+        (Aggregator(store), _every(60 * SECOND)),
     ]
     return [ScheduledService(service, schedule) for service, schedule in made]
 

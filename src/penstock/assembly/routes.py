@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.access.api import customers, keys
 from penstock.alerts import api as alerts
+from penstock.analytics import api as analytics
 from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
 from penstock.client import Client
@@ -47,6 +48,7 @@ _MODULES: Final = (
     gates,
     breakers,
     recovery,
+    analytics,
     detection,
     pauses,
     monitoring,

@@ -100,6 +100,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show when a flow will probably end, and how likely it misses its service level.",
     ),
     "freshness": ("detection.cli", "Show the age of tables that have a freshness policy."),
+    "analytics": (
+        "analytics.cli",
+        "Show figures over what ended: dependencies, trends, acknowledgments, durations.",
+    ),
     "breakers": (
         "flows.breakers.cli",
         "List, explain and reset the breakers that stop a phase after five failures.",

@@ -32,6 +32,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Breakers": "penstock.flows.breakers.api",
     "Backfills": "penstock.recovery.api",
     "Alerts": "penstock.alerts.api",
+    "Analytics": "penstock.analytics.api",
     "Configs": "penstock.schedules.api.configs",
     "Customers": "penstock.access.api.customers",
     "DeadLetters": "penstock.dead_letters.api",
