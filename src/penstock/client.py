@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.analytics.client import Analytics
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
+    from penstock.core.naming import CustomerKey
     from penstock.dead_letters.client.dead_letters import DeadLetters
     from penstock.detection.client import Detections
     from penstock.flows.breakers.client import Breakers
@@ -345,6 +346,11 @@ class Client(UseCaseGroups):
     def customer_id(self) -> str | None:
         """Customer this client is scoped to; None if it sees all customers."""
         return self._names.customer_id
+
+    def find_customer_key(self) -> CustomerKey | None:
+        """Return the key of the customer this client is scoped to; None if it sees all."""
+        name = self._names.customer_id
+        return None if name is None else self._names.lookup_customer_key(name)
 
     def scoped(
         self, customer_id: str, *, actor: str | None = None, key: str | None = None

@@ -37,7 +37,7 @@ from penstock.server.polling.quota import PollQuota
 from penstock.server.push_auth import PushAuth
 from penstock.server.recognition import Recognizer
 from penstock.server.responses import SharedResult
-from penstock.server.routes import Routes
+from penstock.server.routes import PageSite, Routes
 from penstock.server.routing.endpoint import starlette_route
 
 SPARE_THREADS = 2
@@ -55,6 +55,15 @@ class Api:
     recognise: Recognizer
     asgi: Starlette
     waiting: LongPolls
+    site: PageSite | None
+
+    def drain(self) -> None:
+        """Let waiting requests return, because the server stops; thread-safe and idempotent."""
+        self.asgi.state.is_draining = True
+        self.waiting.is_stopping = True
+        self.waiting.release()
+        if self.site is not None:
+            self.site.release()
 
 
 def build(
@@ -70,7 +79,7 @@ def build(
     """Build the API over a client; `receiving` configures incoming pushes."""
     waiting = LongPolls(lambda channel: client.store.listen([channel]))
     connections = ConnectionTable(connections_max(options.connections))
-    resumed = max(1, options.threads - 1)
+    resumed, site = max(1, options.threads - 1), _site(routes, client, clock)
     meters = Metrics(client, lambda: waiting.count, connections)
     events.subscribe(meters.on_event)
 
@@ -82,7 +91,6 @@ def build(
         yield
         waiting.close()
 
-    site = None if routes.pages is None else routes.pages(client, clock)
     app = _starlette(routes, lifespan, [] if site is None else site.routes)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
     app.state.receiving = receiving or PushAuth()
@@ -126,7 +134,12 @@ def build(
         recognise=recognise,
         asgi=app,
         waiting=waiting,
+        site=site,
     )
+
+
+def _site(routes: Routes, client: Client, clock: Clock) -> PageSite | None:
+    return None if routes.pages is None else routes.pages(client, clock)
 
 
 def _shared_results(app: Starlette, routes: Routes, client: Client, clock: Clock) -> None:

@@ -74,9 +74,7 @@ class ApiServer:
 
     def stop(self) -> None:
         """Finish active requests, then close; idempotent."""
-        self._api.asgi.state.is_draining = True
-        self._api.waiting.is_stopping = True
-        self._api.waiting.release()
+        self._api.drain()
         self._server.end()
         self._thread.join(timeout=DRAIN_SECONDS + 5)
         self._socket.close()

@@ -31,6 +31,10 @@ class PageSite(Protocol):
         """Return whether a request carries a session that was valid before."""
         ...
 
+    def release(self) -> None:
+        """End open streams, because the server stops; thread-safe and idempotent."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:

@@ -16,7 +16,15 @@ TYPES: Final = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-NAMES: Final = ("penstock.css", "penstock.js", "theme.js", "icon.svg")
+FILES: Final = {
+    "penstock.css": ("penstock.css", "dialogs.css"),
+    "penstock.js": tuple(
+        f"js/{name}.js" for name in ("core", "morph", "live", "dialog", "palette", "keys")
+    ),
+    "theme.js": ("theme.js",),
+    "icon.svg": ("icon.svg",),
+}
+"""What is served, and the files of which it is made."""
 FOREVER: Final = "public, max-age=31536000, immutable"
 SMALL: Final = 500
 """Bytes below which compression does not pay."""
@@ -49,12 +57,13 @@ def accepts_gzip(request: Request) -> bool:
 
 @functools.cache
 def _by_url() -> dict[str, str]:
-    return {asset_url(name): name for name in NAMES}
+    return {asset_url(name): name for name in FILES}
 
 
 @functools.cache
 def _content(name: str) -> bytes:
-    return files("penstock.web").joinpath("static", name).read_bytes()
+    folder = files("penstock.web").joinpath("static")
+    return b"\n".join(folder.joinpath(part).read_bytes() for part in FILES[name])
 
 
 @functools.cache

@@ -11,6 +11,8 @@ from penstock.web.actions.control import CONTROL_ACTIONS
 from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
 from penstock.web.actions.serving import Actions
 from penstock.web.actions.work import WORK_ACTIONS
+from penstock.web.live.stream import Live
+from penstock.web.login.sign_in import SignIn
 from penstock.web.pages import (
     alerts,
     approvals,
@@ -24,7 +26,7 @@ from penstock.web.pages import (
     system,
     tracing,
 )
-from penstock.web.sign_in import SignIn
+from penstock.web.palette import Palette
 from penstock.web.site import PageRoute, Site
 
 PAGES: Final = (
@@ -61,5 +63,7 @@ def build_site(client: Client, clock: Clock) -> Site:
     """Return the dashboard over a client."""
     site = Site(client, clock, PAGES)
     SignIn(site)
+    Live(site, site.hub)
+    Palette(site)
     Actions(site, (*DEAD_LETTER_ACTIONS, *WORK_ACTIONS, *CONTROL_ACTIONS))
     return site

@@ -6,14 +6,13 @@ API, and only after the session was found and the request was admitted.
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -27,16 +26,26 @@ from penstock.core.redact import redact_text
 from penstock.server.overload.admission import RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.server.problems import Refused
-from penstock.web.assets import SMALL, accepts_gzip, serve_asset
+from penstock.web.assets import serve_asset
+from penstock.web.live.fragments import (
+    Drawn,
+    SharedFragments,
+    as_response,
+    drawn,
+    etag_of,
+    html_response,
+    is_fragment,
+)
+from penstock.web.live.hub import LiveHub
+from penstock.web.live.topics import topics_of_page
+from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
 from penstock.web.navigation import NavigationCounts, places_of
 from penstock.web.parts import Empty, NotePanel, TablePanel, WebPage, address
 from penstock.web.render import render
 from penstock.web.security import HEADERS, form_token
-from penstock.web.sessions import LoginTries, SessionCache, Visitor
 from penstock.web.visit import VALUE_MAX, Visit
 
 View: TypeAlias = Callable[[Visit], WebPage]
-HTML: Final = "text/html; charset=utf-8"
 MOVED: Final = 303
 
 
@@ -60,6 +69,8 @@ class Site:
         self.sessions = SessionCache(client, clock)
         self.tries = LoginTries(clock)
         self._counts = NavigationCounts(clock)
+        self._fragments = SharedFragments(clock)
+        self.hub = LiveHub(client.store)
         self._secret: bytes | None = None
         self._routes = [
             StarletteRoute("/assets/{name}", serve_asset, methods=["GET"]),
@@ -79,6 +90,10 @@ class Site:
         """Return whether a request carries a session that was valid before."""
         return self.sessions.is_known(headers)
 
+    def release(self) -> None:
+        """End the streams of open pages, because the server stops; thread-safe and idempotent."""
+        self.hub.release()
+
     def secret(self) -> bytes:
         """Return the secret that signs forms; blocks on first use."""
         if self._secret is None:
@@ -87,15 +102,25 @@ class Site:
 
     def _endpoint(self, page: PageRoute) -> Callable[[Request], Any]:
         async def serve(request: Request) -> Response:
-            visitor = await self.enter(request, page.path)
+            visitor = await self.recognise(request, page.path)
             if isinstance(visitor, Response):
                 return visitor
+            if is_fragment(request):
+                caller = visitor.caller
+                key = (str(request.url), caller.principal.role.value, caller.customer)
+                shown = self._fragments.cached(key)
+                if shown is None:
+                    await _admit(request)
+                    make = partial(self._draw_fragment, request, visitor, page)
+                    shown = await self._fragments.draw(key, make)
+                return as_response(request, shown)
+            await _admit(request)
             return await run_in_threadpool(partial(self._serve, request, visitor, page))
 
         return serve
 
-    async def enter(self, request: Request, route: str) -> Visitor | Response:
-        """Return the person of an admitted request; without a session, the way to the login."""
+    async def recognise(self, request: Request, route: str) -> Visitor | Response:
+        """Return the person of a request; without a session, the way to the login."""
         access: AccessRecord = request.scope["penstock.access"]
         access.route = route
         visitor = await self.sessions.find(request)
@@ -105,9 +130,13 @@ class Site:
         access.customer = visitor.caller.customer
         admission: RequestAdmission = request.scope["penstock.admission"]
         admission.identify(visitor.caller.key)
-        if request.method == "POST":
-            await request.body()
-        await admission.enter()
+        return visitor
+
+    async def enter(self, request: Request, route: str) -> Visitor | Response:
+        """Return the person of an admitted request; without a session, the way to the login."""
+        visitor = await self.recognise(request, route)
+        if not isinstance(visitor, Response):
+            await _admit(request)
         return visitor
 
     def visit(self, request: Request, visitor: Visitor) -> Visit:
@@ -147,8 +176,33 @@ class Site:
         except PenstockError as error:
             return _refused_page(error.http_status, "That did not work", error.message)
 
-    def respond(self, request: Request, visit: Visit, page: WebPage) -> Response:
-        """Return a page as a response: compressed, with an ETag, never stored."""
+    def respond(
+        self,
+        request: Request,
+        visit: Visit,
+        page: WebPage,
+        template: str = "main.html",
+        **values: Any,
+    ) -> Response:
+        """Return a page as a response, or, if the script asks, the part of it that changes."""
+        fragment = self._fragment(visit, page, template, **values)
+        if is_fragment(request):
+            return html_response(request, fragment.whole, page.status)
+        return html_response(request, fragment.page, page.status)
+
+    def _serve(self, request: Request, visitor: Visitor, page: PageRoute) -> Response:
+        visit = self.visit(request, visitor)
+        shown = self.guarded(visit, partial(_allowed, page))
+        return self.respond(
+            request, visit, shown, topics=topics_of_page(page.path, visit.path_values)
+        )
+
+    def _draw_fragment(self, request: Request, visitor: Visitor, page: PageRoute) -> Drawn:
+        visit = self.visit(request, visitor)
+        shown = self.guarded(visit, partial(_allowed, page))
+        return drawn(self._fragment(visit, shown, "main.html").whole, shown.status)
+
+    def _fragment(self, visit: Visit, page: WebPage, template: str, **more: Any) -> _Rendered:
         page = replace(page, heading=page.heading or page.title)
         values = {
             "page": page,
@@ -156,25 +210,36 @@ class Site:
             "now": visit.now,
             "places": places_of(visit),
             "counts": self.counts(visit),
+            "topics": "",
+            **more,
         }
-        return html_response(request, render("page.html", values), page.status)
-
-    def _serve(self, request: Request, visitor: Visitor, page: PageRoute) -> Response:
-        visit = self.visit(request, visitor)
-        return self.respond(request, visit, self.guarded(visit, partial(_allowed, page)))
+        return _Rendered(values, template)
 
 
-def html_response(request: Request, text: str, status: int = 200) -> Response:
-    """Return HTML as a response; 304 if the browser has it."""
-    body = text.encode("utf-8", "replace")
-    etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
-    headers = {**HEADERS, "ETag": etag, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-    if status == 200 and request.headers.get("if-none-match") == etag:
-        return Response(None, 304, headers)
-    if accepts_gzip(request) and len(body) > SMALL:
-        headers["Content-Encoding"] = "gzip"
-        body = gzip.compress(body, 5, mtime=0)
-    return Response(body, status, headers, HTML)
+class _Rendered:
+    """A page in two forms: whole, or the part of it that changes."""
+
+    def __init__(self, values: Mapping[str, Any], template: str) -> None:
+        self._values = values
+        names = {"title": "title.html", "nav": "nav.html", "main": template, "tabs": "tabs.html"}
+        self._parts = {name: render(file, values) for name, file in names.items()}
+        self.whole = "".join(self._parts.values())
+        """The part that changes, which the script takes over."""
+
+    @property
+    def page(self) -> str:
+        """The document."""
+        parts = {name: Markup(text) for name, text in self._parts.items()}  # noqa: S704
+        etag = etag_of(self.whole.encode("utf-8", "replace"))
+        return render("page.html", {**self._values, **parts, "etag": etag})
+
+
+async def _admit(request: Request) -> None:
+    """Wait until the request may be processed, with its body."""
+    if request.method == "POST":
+        await request.body()
+    admission: RequestAdmission = request.scope["penstock.admission"]
+    await admission.enter()
 
 
 def _allowed(page: PageRoute, visit: Visit) -> WebPage:

@@ -71,10 +71,11 @@ class Logins:
 
         return self._store.write(body)
 
-    def find(self, token: str) -> Principal | None:
+    def find(self, token: str, *, is_use: bool = True) -> Principal | None:
         """Return whom a session acts for; None if it has ended or never existed.
 
-        token: the secret of the session's cookie.
+        token: the secret of the session's cookie. is_use: whether a person does something, which
+        keeps an admin's session open; a page that refreshes itself does not.
         """
         self._names.require_unscoped("sessions of the dashboard")
         token_hash = api_keys.hash_secret(token)
@@ -92,7 +93,7 @@ class Logins:
             return principal, idle > MINUTE
 
         principal, is_old = self._store.read(body)
-        if is_old:
+        if is_old and is_use:
             self._store.write(lambda tx: login_touch(tx, token_hash))
         return principal
 

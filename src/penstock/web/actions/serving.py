@@ -24,13 +24,11 @@ from penstock.core.redact import redact_text
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
 from penstock.server.problems import Refused
 from penstock.web.actions.action import Action, DeedOutcome
-from penstock.web.navigation import places_of
+from penstock.web.login.sessions import Visitor
+from penstock.web.login.sign_in import is_same_origin, read_form
 from penstock.web.parts import WebPage, address
-from penstock.web.render import render
 from penstock.web.security import PREVIEW_SECONDS, is_form_token, preview_token, previewed
-from penstock.web.sessions import Visitor
-from penstock.web.sign_in import is_same_origin, read_form
-from penstock.web.site import Site, html_response
+from penstock.web.site import Site
 from penstock.web.visit import Visit
 
 CHANGE_MAX: Final = 0.1
@@ -208,15 +206,7 @@ class Actions:
         page = WebPage(
             title=question, nav=action.nav, heading=question, is_live=False,
         )  # fmt: skip
-        values = {
-            "page": page,
-            "visit": visit,
-            "now": visit.now,
-            "places": places_of(visit),
-            "counts": self._site.counts(visit),
-            "deed": deed,
-        }
-        return html_response(request, render("deed.html", values))
+        return self._site.respond(request, visit, page, "deed.html", deed=deed)
 
 
 def _once(visit: Visit, action: Action, values: Mapping[str, str], once: str) -> UseCaseGroups:

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.flows.explain.records import EntityFlow, FlowTrace
 from penstock.tracking.records import FoundObject
-from penstock.web.links import page_of
+from penstock.web.links import page_of, page_of_found
 from penstock.web.parts import (
     Cell,
     Choice,
@@ -21,7 +21,6 @@ from penstock.web.parts import (
     TableColumn,
     TablePanel,
     WebPage,
-    address,
     state_cell,
     text,
     time_cell,
@@ -34,11 +33,6 @@ OUTCOMES: Final = {
     "changed": "complete", "processed": "complete", "not_received": "skipped",
     "in_progress": "running", "waiting": "waiting", "failed": "failed", "skipped": "skipped",
 }  # fmt: skip
-NAMED: Final = {
-    "message": "messages", "customer": "customers", "topic": "topics",
-    "subscription": "subscriptions", "limit": "limits",
-}  # fmt: skip
-"""Pages of what has a name instead of an id."""
 
 
 def trace(visit: Visit) -> WebPage:
@@ -232,7 +226,7 @@ def find(visit: Visit) -> WebPage:
                 ],
                 rows=[
                     [
-                        Cell(text=one.name, href=_page_of_found(one), small=one.id),
+                        Cell(text=one.name, href=page_of_found(one.kind, one.id), small=one.id),
                         text(one.kind.replace("_", " ")),
                         text(one.customer or ""),
                         state_cell(one.state) if one.state else text(""),
@@ -250,16 +244,3 @@ def find(visit: Visit) -> WebPage:
         ],
         is_live=False,
     )
-
-
-def _page_of_found(one: FoundObject) -> str | None:
-    direct = page_of(one.id)
-    if direct is not None:
-        return direct
-    if one.kind in ("correlation", "entity"):
-        return address("trace", q=one.id)
-    if one.kind in NAMED:
-        return address(NAMED[one.kind], one.id)
-    if one.kind in ("pipeline", "processor"):
-        return address("runs", **{one.kind: one.id})
-    return None

@@ -13,10 +13,11 @@ from starlette.responses import RedirectResponse, Response
 from penstock.access.client.logins import OpenedLogin
 from penstock.server.overload.admission import RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
+from penstock.web.live.fragments import html_response
+from penstock.web.login.sessions import clear_cookies, set_cookie
 from penstock.web.render import render
 from penstock.web.security import HEADERS, is_form_token
-from penstock.web.sessions import clear_cookies, set_cookie
-from penstock.web.site import MOVED, Site, html_response
+from penstock.web.site import MOVED, Site
 
 FORM: Final = "application/x-www-form-urlencoded"
 WRONG: Final = "That key is not valid, or its role is worker, which has no pages."

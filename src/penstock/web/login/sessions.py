@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
@@ -21,12 +22,14 @@ from penstock.core.clock import Clock
 from penstock.server.auth import Caller, TokenBucket
 from penstock.server.overload.admission import BoundedThreads
 from penstock.server.problems import Refused
+from penstock.web.live.fragments import FRAGMENT_HEADER
 
 COOKIE: Final = "penstock"
 SECURE_COOKIE: Final = "__Host-penstock"
 TOKEN: Final = re.compile(r"[0-9a-z]{40}")
 CACHE_SECONDS: Final = 30.0
 """A revoked key ends its sessions on every replica within this time."""
+USE_SECONDS: Final = 60.0
 SESSIONS_MAX: Final = 10_000
 RATE: Final = 50.0
 LOOKUPS_WAITING_MAX: Final = 200
@@ -40,6 +43,8 @@ class _Known:
     caller: Caller
     until: float
     bucket: TokenBucket
+    used_at: float
+    """When a lookup last recorded that the person did something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class SessionCache:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._threads = BoundedThreads(1, LOOKUPS_WAITING_MAX)
-        self._lookups: dict[str, asyncio.Task[Caller | None]] = {}
+        self._lookups: dict[tuple[str, bool], asyncio.Task[Caller | None]] = {}
 
     def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
         """Return whether a request carries a session that was valid before."""
@@ -71,26 +76,41 @@ class SessionCache:
         token = _token(request.headers.get("cookie", ""))
         if token is None:
             return None
+        is_use = FRAGMENT_HEADER not in request.headers
+        now = self._clock.monotonic()
         with self._lock:
             known = self._known.get(token)
-            if known is not None and known.until > self._clock.monotonic():
-                wait = known.bucket.take(self._clock.monotonic())
+            if known is not None and known.until > now:
+                wait = known.bucket.take(now)
                 if wait > 0:
                     raise Refused(
                         429,
                         "The session exceeded its request rate: wait for Retry-After.",
                         headers={"Retry-After": str(math.ceil(wait))},
                     )
-                return Visitor(known.caller, token)
-        lookup = self._lookups.get(token)
-        if lookup is None:  # requests that arrive meanwhile share the lookup
-            lookup = asyncio.ensure_future(self._threads.run(lambda: self._look_up(token)))
-            self._lookups[token] = lookup
-            lookup.add_done_callback(lambda _: self._lookups.pop(token, None))
-        caller = await asyncio.shield(lookup)
+                if not is_use or known.used_at > now - USE_SECONDS:
+                    return Visitor(known.caller, token)
+        caller = await self._shared_lookup(token, is_use=is_use)
         return None if caller is None else Visitor(caller, token)
 
-    def add(self, token: str, principal: Principal) -> Caller:
+    async def is_open(self, request: Request) -> bool:
+        """Return whether the session of a stream has not ended; the stream is not a use of it."""
+        token = _token(request.headers.get("cookie", ""))
+        known = None if token is None else self._known.get(token)
+        if known is not None and known.until > self._clock.monotonic():
+            return True
+        return token is not None and await self._shared_lookup(token, is_use=False) is not None
+
+    async def _shared_lookup(self, token: str, *, is_use: bool) -> Caller | None:
+        lookup = self._lookups.get((token, is_use))
+        if lookup is None:  # requests that arrive meanwhile share the lookup
+            work = partial(self._look_up, token, is_use=is_use)
+            lookup = asyncio.ensure_future(self._threads.run(work))
+            self._lookups[token, is_use] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop((token, is_use), None))
+        return await asyncio.shield(lookup)
+
+    def add(self, token: str, principal: Principal, *, is_use: bool = True) -> Caller:
         """Remember a session and return its caller."""
         now = self._clock.monotonic()
         caller = self._caller(principal)
@@ -98,7 +118,8 @@ class SessionCache:
         with self._lock:
             before = self._known.pop(token, None)
             bucket = TokenBucket(RATE, now) if before is None else before.bucket
-            self._known[token] = _Known(caller, now + seconds, bucket)
+            used_at = now if is_use or before is None else before.used_at
+            self._known[token] = _Known(caller, now + seconds, bucket, used_at)
             while len(self._known) > SESSIONS_MAX:
                 self._known.popitem(last=False)
         return caller
@@ -108,12 +129,12 @@ class SessionCache:
         with self._lock:
             self._known.pop(token, None)
 
-    def _look_up(self, token: str) -> Caller | None:
-        principal = self._client.logins.find(token)
+    def _look_up(self, token: str, *, is_use: bool) -> Caller | None:
+        principal = self._client.logins.find(token, is_use=is_use)
         if principal is None:
             self.drop(token)
             return None
-        return self.add(token, principal)
+        return self.add(token, principal, is_use=is_use)
 
     def _caller(self, principal: Principal) -> Caller:
         actor, key = principal.actor, principal.key

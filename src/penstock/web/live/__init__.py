@@ -1,0 +1,1 @@
+"""Live pages: hints about what has changed, and the part of a page that is drawn again."""
