@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.schedules.client.configs import Configs
     from penstock.schedules.client.pauses import Pauses
     from penstock.schedules.load_map.client import Schedules
+    from penstock.slos.client import Slos
     from penstock.tracking.client import Tracking
 
 __all__ = ["Client", "UseCaseGroups"]
@@ -264,6 +265,13 @@ class UseCaseGroups:
         from penstock.detection.client import Detections  # loaded on first use
 
         return self._group(Detections, self._store, self._names)
+
+    @cached_property
+    def slos(self) -> Slos:
+        """Service levels: targets, error budgets, breaches."""
+        from penstock.slos.client import Slos  # loaded on first use
+
+        return self._group(Slos, self._store, self._names)
 
     @cached_property
     def breakers(self) -> Breakers:

@@ -29,6 +29,7 @@ from penstock.flows.records import (
 from penstock.recovery.records import BackfillRequest, CancelRequest, ConfigEdit, FlowReplay
 from penstock.remote.client import RemoteClient
 from penstock.schedules.records import ConfigChange
+from penstock.slos.recorder import SloRecorder
 from tests.remote.test_same_records import remote, same
 from tests.server.flow_scene import PAST, TODAY, flow_things
 from tests.server.kit import ServedApi
@@ -240,6 +241,10 @@ class TestGates:
         same(served, remote, "detections", "risk", things.flow)
         same(served, remote, "detections", "freshness")
         same(served, remote, "flows", "list", risk=True)
+        SloRecorder(served.harness.store).run_once()
+        same(served, remote, "slos", "list", customer="acme", limit=3)
+        assert remote.slos.list().items
+        same(served, remote, "slos", "breaches", limit=2)
 
     def test_analytics(self, served: ServedApi, remote: RemoteClient) -> None:
         """Figures over what ended are equal."""

@@ -275,6 +275,8 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/analytics/end-to-end": lambda _: ("/analytics/end-to-end", None),
     "GET /api/v1/detections": lambda _: ("/detections", None),
     "GET /api/v1/freshness": lambda _: ("/freshness", None),
+    "GET /api/v1/slos": lambda s: (f"/slos?customer_id={s.customer}", None),
+    "GET /api/v1/slos/breaches": lambda s: (f"/slos/breaches?customer_id={s.customer}", None),
     "GET /api/v1/verification": lambda _: ("/verification", None),
     "GET /api/v1/schedules/load": lambda _: ("/schedules/load?hours=2", None),
     "POST /api/v1/schedules/jitter": lambda _: ("/schedules/jitter", {"above": 1000}),

@@ -128,6 +128,8 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "analytics.overrides": [lambda c, t: c.analytics.overrides(customer=t.customer_id)],
     "analytics.end_to_end": [lambda c, t: c.analytics.end_to_end(customer=t.customer_id)],
     "detections.list": [lambda c, t: c.detections.list(customer=t.customer_id)],
+    "slos.list": [lambda c, t: c.slos.list(customer=t.customer_id)],
+    "slos.breaches": [lambda c, t: c.slos.breaches(customer=t.customer_id)],
     "detections.risk": [lambda c, t: c.detections.risk(_flow_id(t))],
     "breakers.list": [lambda c, t: c.breakers.list(customer=t.customer_id)],
     "breakers.get": [lambda c, t: c.breakers.get("gated", "p", "next", customer=t.customer_id)],
@@ -198,6 +200,8 @@ OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
     ),
     "breakers.list": lambda c: c.breakers.list(state="all").items,
     "detections.list": lambda c: c.detections.list(rule="dependency_late").items,
+    "slos.list": lambda c: [p for one in c.slos.list(limit=500).items for p in one.points],
+    "slos.breaches": lambda c: c.slos.breaches(kind="flow").items,
     "overrides.list": lambda c: c.overrides.list().items,
     "interventions.list": lambda c: c.interventions.list().items,
 }

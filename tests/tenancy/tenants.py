@@ -215,6 +215,13 @@ class Tenants:
             "INSERT INTO table_counts VALUES ({n}, {at}, 1, 't', 1, 100)",
             "INSERT INTO phase_counts VALUES ({n}, {at}, 1, 'p', 'm', 1, 1, 1, 1, 0, 0, 1)",
             "INSERT INTO flow_counts VALUES ({n}, {at}, 1, 'm', 'COMPLETE', 1, 1, 1)",
+            "INSERT INTO slo_targets VALUES (1, 'm', '', 'latency', {n}, 1, 95, {at}), "
+            "(1, 'm', '', 'latency', 0, 1, 95, {at}) ON CONFLICT DO NOTHING",
+            "INSERT INTO slo_hours VALUES (1, {n}, {at}, 'm', '', 'latency', 1, 1)",
+            "INSERT INTO slo_results (customer, pipeline, mode, phase, partition, flow_id, "
+            "correlation_id, began_at, due_at, ended_at, outcome, is_degraded, state, at) VALUES "
+            "({n}, 1, 'm', '', 'p', {k}, 'c', {at} - 9, {at} - 5, {at} - 1, 'missed', FALSE, "
+            "'COMPLETE', {at} - 1)",
             "INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase, "
             "partition, mode, required_table, kind, completeness_pct, quality_score, check_status, "
             "issues, contributed_to_decision, correlation_id) VALUES ({at} - 7200000000, {n}, 1, "

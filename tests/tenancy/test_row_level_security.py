@@ -56,7 +56,7 @@ SHARED = {
     "pauses": "scope IN ('all', 'pipeline')",
     **dict.fromkeys(
         ("turns", "fair_ranks", "topics", "limits", "limit_leases", "limit_tickets", "run_limits",
-         "limit_history"),
+         "limit_history", "slo_targets"),
         "customer = 0",
     ),
 }  # fmt: skip

@@ -36,6 +36,7 @@ SUBJECTS = (
     "worker",
     "detection",
     "analytics",
+    "slos",
     "monitoring",
     "alerts",
     "wiring",

@@ -74,6 +74,8 @@ from penstock.services.store import (
 )
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
+from penstock.slos.declared import parse_slos
+from penstock.slos.recorder import SloRecorder
 from penstock.worker.context import RunContext
 from penstock.worker.endpoints.dispatcher import Dispatcher
 from penstock.worker.endpoints.exchange import FakeReply
@@ -343,6 +345,7 @@ def build_services(
         (build_sender(store, settings, jitter=jitter, clock=clock), _every(SECOND)),
         (Monitor(store, probes.probe), _every(10 * SECOND)),
         (Aggregator(store), _every(60 * SECOND)),
+        (SloRecorder(store, parse_slos(settings.slos)), _every(10 * SECOND)),
     ]
     return [ScheduledService(service, schedule) for service, schedule in made]
 

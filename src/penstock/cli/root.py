@@ -104,6 +104,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "analytics.cli",
         "Show figures over what ended: dependencies, trends, acknowledgments, durations.",
     ),
+    "slo": ("slos.cli", "Show service levels: targets, error budgets, burn rates, breaches."),
     "breakers": (
         "flows.breakers.cli",
         "List, explain and reset the breakers that stop a phase after five failures.",

@@ -51,6 +51,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Recovery": "penstock.recovery.api",
     "Runs": "penstock.runs.api",
     "Schedules": "penstock.schedules.api.load_map",
+    "Slos": "penstock.slos.api",
     "Subscriptions": ("penstock.bus.api.subscriptions", "penstock.bus.api.deliveries"),
     "Topics": "penstock.bus.api.topics",
     "Tracking": "penstock.tracking.api",

@@ -219,6 +219,9 @@ class Settings:
     alerts: Mapping[str, Any] = _setting(
         {}, "Channels, routes, rules and windows of alerts; see docs/how-to/alerts.md."
     )
+    slos: Mapping[str, Any] = _setting(
+        {}, "Window, targets and objectives of service levels; see docs/how-to/slos.md."
+    )
     log_format: str = _setting("human", "Format of log lines.", choices=("human", "json"))
     log_level: str = _setting(
         "info", "Lowest level logged.", choices=("debug", "info", "warning", "error")
@@ -393,6 +396,10 @@ def _check(settings: Settings) -> None:
         from penstock.alerts.rules import check_alerts  # on use: see the docstring
 
         check_alerts(settings.alerts, egress_rules(settings))
+    if settings.slos:
+        from penstock.slos.declared import parse_slos  # on use: see the docstring
+
+        parse_slos(settings.slos)
     if settings.session_beat >= settings.session_lease:
         raise SettingsError(
             "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"

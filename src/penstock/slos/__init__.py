@@ -1,0 +1,1 @@
+"""Service levels: targets, results, error budgets, breaches."""

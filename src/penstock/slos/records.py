@@ -1,0 +1,104 @@
+"""Records of service levels: what a target is, how it is met, and every breach."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from penstock.core.records.record import Minutes, Record, Seconds, Time, field
+
+__all__ = ["Slo", "SloBreach", "SloPoint"]
+
+Measure: TypeAlias = Literal[
+    "latency", "completeness", "quality", "failures", "cascade", "self_heal",
+    "duplicate_triggers", "sla",
+]  # fmt: skip
+"""What a service level measures."""
+BreachKind: TypeAlias = Literal["flow", "phase", "run"]
+
+
+class SloPoint(Record):
+    """The result of one flow or phase."""
+
+    partition: str
+    """Partition of the flow."""
+    customer: str = field(name="customer_id")
+    """Customer of the flow."""
+    flow_id: str
+    """Id of the flow (`flow_…`)."""
+    took: Seconds | None = field(name="seconds")
+    """Time from start to end, in seconds; null while it is open."""
+    outcome: Literal["met", "missed"] | None
+    """Whether it met its target; null without a target, or if the flow was cancelled."""
+    is_degraded: bool
+    """Whether it ran without some of its data."""
+    at: Time
+    """Time of its end, or the time at which it became late."""
+
+
+class Slo(Record):
+    """A service level of a pipeline, and how it was met in a window."""
+
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    mode: str | None
+    """Mode of the flows; null for measures over runs of all modes."""
+    phase: str | None
+    """Phase that is measured; null for the whole flow."""
+    measure: Measure
+    """latency (time from start to end), completeness, quality, failures (runs that failed), cascade
+    (phases that the cascade started), self_heal, duplicate_triggers, or sla (runs that started on
+    time and completed)."""
+    target: float | None
+    """Seconds (latency), percent (completeness) or score (quality) to reach; null if none is
+    declared, or for a measure that is a share by itself."""
+    objective_percentage: float
+    """Percent of results that must reach the target."""
+    met: int
+    """Results in the window that reached it."""
+    missed: int
+    """Results in the window that did not."""
+    compliance_percentage: float | None
+    """Percent of results that reached it; null without results."""
+    budget_left: float | None
+    """Share of the error budget that is left: 1 untouched, 0 used up, negative overdrawn; null
+    without results."""
+    burn_rate: float | None
+    """How many times faster than sustainable the last hour used the budget; null without results
+    in that hour."""
+    burn_rate_slow: float | None
+    """The same over the last six hours."""
+    p50: Seconds | None = field(name="p50_seconds")
+    """Median time of the newest results, in seconds; null for other measures than latency."""
+    p90: Seconds | None = field(name="p90_seconds")
+    """Time that nine tenths of the newest results stayed below, in seconds; null as above."""
+    points: list[SloPoint]
+    """The newest results, oldest first; empty for other measures than latency."""
+
+
+class SloBreach(Record):
+    """A flow or phase that missed its target, or a run that missed its SLA."""
+
+    kind: BreachKind
+    """flow, phase or run."""
+    customer: str = field(name="customer_id")
+    """Customer of the flow or run."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    mode: str | None
+    """Mode; null for a run outside a flow."""
+    phase: str | None
+    """Phase; null for a whole flow."""
+    partition: str | None
+    """Partition; null for a run without one."""
+    subject: str
+    """Id of the flow (`flow_…`) or run (`run_…`)."""
+    expected_by: Time
+    """Time by which the flow or phase should have ended, or the run started."""
+    actual_at: Time | None
+    """Time at which it did; null if it has not."""
+    late: Minutes = field(name="breach_minutes")
+    """Minutes by which it was late, so far if it is open; 0 if it failed before it was due."""
+    state: str
+    """State of the flow, phase or run."""
+    at: Time
+    """Time at which the breach was recorded."""
