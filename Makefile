@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui coverage explore check fix reference bench simulate crash lock clean
+.PHONY: help dev demo test test-ui test-deploy coverage explore check fix reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
 	$(BIN)/python -m pytest -m ui tests/web
+
+test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in an environment of their own
+	@test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy
+	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/requirements-test.txt
+	.venv-deploy/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest -p no:cacheprovider tests/deploy/test_charts.py
 
 coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
 	$(BIN)/coverage erase
@@ -68,10 +73,14 @@ lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades 
 		--universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock
-	@! grep -nE '://|^-|@ ' requirements.lock || { echo 'requirements.lock names an address'; exit 1; }
+	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra oidc --extra alerts --extra otel \
+		--universal --python-version 3.11 --generate-hashes --upgrade --constraint requirements.lock \
+		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+		--output-file deploy/requirements.lock
+	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock || { echo 'a lock file names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
-	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-deploy build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMP): pyproject.toml requirements.lock

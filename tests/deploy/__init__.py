@@ -1,0 +1,1 @@
+"""Files that deploy Penstock."""
