@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy coverage explore check fix reference bench simulate crash lock clean
+.PHONY: help dev demo test test-ui test-deploy test-nats coverage explore check fix reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in
 	@test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy
 	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/requirements-test.txt
 	.venv-deploy/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest -p no:cacheprovider tests/deploy/test_charts.py
+
+test-nats: $(STAMP) ## Kill the leader of three NATS servers under load, and report what happened
+	$(BIN)/python -m pytest -n 0 -s -m slow tests/bus/transports/nats $(TESTS)
 
 coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
 	$(BIN)/coverage erase

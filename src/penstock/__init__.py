@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         TooManyRequests,
         TransientError,
+        TransportUnavailable,
         Unauthorised,
     )
     from penstock.core.ids import decode as decode_id
@@ -156,6 +157,7 @@ __all__ = [
     "Submission",
     "TooManyRequests",
     "TransientError",
+    "TransportUnavailable",
     "Unauthorised",
     "__version__",
     "connect",
@@ -244,6 +246,7 @@ _HOMES = {
     "Submission": "penstock.runs.records",
     "TooManyRequests": "penstock.core.errors",
     "TransientError": "penstock.core.errors",
+    "TransportUnavailable": "penstock.core.errors",
     "Unauthorised": "penstock.core.errors",
     "connect": "penstock.assembly.database",
     "day": "penstock.pipelines.partition",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.bus.transports.capabilities import TransportCapabilities
     from penstock.bus.transports.drift import Drift, differences
     from penstock.bus.transports.embedded import EmbeddedBus
+    from penstock.bus.transports.nats.transport import NatsTransport
     from penstock.bus.transports.protocol import Transport
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "EmbeddedBus",
     "ErrorKind",
     "Nack",
+    "NatsTransport",
     "NewMessage",
     "OidcSettings",
     "PushSettings",
@@ -75,6 +77,7 @@ _HOMES = {
     "EmbeddedBus": "penstock.bus.transports.embedded",
     "ErrorKind": "penstock.bus.message",
     "Nack": "penstock.bus.message",
+    "NatsTransport": "penstock.bus.transports.nats.transport",
     "NewMessage": "penstock.bus.message",
     "OidcSettings": "penstock.bus.records",
     "PushSettings": "penstock.bus.records",

@@ -72,7 +72,7 @@ def redelivery_delay(
 class DeadLetterCause:
     """Failure report of a message, written to its copy in the dead-letter topic."""
 
-    message_id: int
+    message_id: int | str
     subscription: str
     attempts: int
     replays: int

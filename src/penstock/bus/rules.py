@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.bus import filters
-from penstock.bus.message import NewMessage, SubscriptionSpec, TopicSpec
+from penstock.bus.message import Nack, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 
@@ -142,6 +142,15 @@ def check_subscription(spec: SubscriptionSpec) -> None:
         raise InvalidInput("max_attempts", "a whole number from 1 to 100", attempts)
     if spec.filter is not None:
         filters.parse(spec.filter)
+
+
+def check_nack(nack: Nack) -> None:
+    """Validate the reason and the delay of a nack."""
+    check_text(nack.error_type, "error_type", 200)
+    check_text(nack.error, "error", MESSAGE_BYTES_MAX)
+    delay = nack.delay_us
+    if delay is not None and delay < 0:
+        raise InvalidInput("delay", "a duration of at least 0", delay)
 
 
 def check_extension(seconds: object) -> int:

@@ -287,6 +287,15 @@ class ApiUnavailable(ApiError):
     retryable = True
 
 
+class TransportUnavailable(PenstockError):
+    """The message broker cannot be reached, or has no leader now."""
+
+    code = "transport.unavailable"
+    http_status = 503
+    exit_code = 5
+    retryable = True
+
+
 class Unauthorised(ApiError):
     """The API requires a valid API key."""
 

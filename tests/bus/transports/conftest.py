@@ -1,5 +1,5 @@
 """Fixtures of these tests."""
 
-from tests.bus.transports.rig import rig
+from tests.bus.transports.rig import nats_server, rig
 
-__all__ = ["rig"]
+__all__ = ["nats_server", "rig"]

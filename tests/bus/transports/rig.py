@@ -10,7 +10,9 @@ millisecond (`is_virtual`), because a busy machine may be late.
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +29,18 @@ from penstock.bus.message import (
 )
 from penstock.bus.transports.capabilities import TransportCapabilities
 from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.bus.transports.nats.options import NatsOptions
+from penstock.bus.transports.nats.transport import NatsTransport
 from penstock.bus.transports.protocol import Transport
 from penstock.core.clock import SECOND
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
+from tests.kits.nats import NatsServer
 
+SPEED = 20.0
+NUMBERS = itertools.count(1)
 PATIENCE_SECONDS = 10.0
 """How long a pull of a server in real time waits for what is due."""
 SETTLE_SECONDS = 0.15
@@ -90,6 +97,10 @@ class Rig:
             wait = SETTLE_SECONDS
         return found
 
+    def pass_long(self) -> None:
+        """Let more time pass than any deadline or backoff of the tests takes."""
+        self.pass_seconds(3_600 if self.is_virtual else 40)
+
     def is_empty(self, name: str = "work", by: Transport | None = None) -> bool:
         """Return whether no message is ready now."""
         return (by or self.bus).pull(name) == []
@@ -136,10 +147,35 @@ def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
     store.close()
 
 
+def nats(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """A real NATS server, whose time runs twenty times as fast as the declarations say."""
+    server: NatsServer = request.getfixturevalue("nats_server")
+    options = NatsOptions(servers=(server.url,), prefix=f"t{next(NUMBERS)}", speed=SPEED)
+
+    def pass_seconds(seconds: float) -> None:
+        threading.Event().wait(seconds / SPEED)
+
+    yield Rig(
+        NatsTransport(options, jitter=lambda: 0.0),
+        NatsTransport(options, jitter=lambda: 0.0),
+        pass_seconds,
+        is_virtual=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One NATS server for the process; every rig has a prefix of its own."""
+    server = NatsServer(tmp_path_factory.mktemp("nats")).start()
+    yield server
+    server.kill()
+
+
 RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
     "embedded-sqlite": partial(embedded, "sqlite"),
     "embedded-postgres": partial(embedded, "postgres"),
     "embedded-postgres-plain": partial(embedded, "postgres-plain"),
+    "nats": nats,
 }
 
 

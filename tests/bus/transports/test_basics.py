@@ -43,7 +43,7 @@ def test_every_subscription_gets_its_own_copy(rig: Rig) -> None:
     assert bodies(first) == ["early", "a", "b"]
     rig.bus.ack("work", [d.ack_id for d in first])
     assert bodies(rig.pull("second")) == ["a", "b"]
-    assert rig.pull("work") == []
+    assert rig.is_empty()
 
 
 def test_two_consumers_share(rig: Rig) -> None:
@@ -62,7 +62,7 @@ def test_nothing_published_nothing_pulled(rig: Rig) -> None:
     topic = rig.declare()
     with pytest.raises(InvalidInput, match="messages"):
         rig.bus.publish(topic, [])
-    assert rig.pull() == []
+    assert rig.is_empty()
     assert rig.bus.ack("work", []) == rig.bus.nack("work", []) == []
     assert rig.bus.extend("work", [], 30) == []
 
@@ -74,7 +74,8 @@ def test_declaring_again(rig: Rig) -> None:
     rig.declare()
     rig.declare(ack_deadline_us=20_000_000, max_attempts=9)
     got = rig.one()
-    assert got.deadline - got.publish_time == 20_000_000
+    if rig.is_virtual:
+        assert got.deadline - got.publish_time == 20_000_000
     with pytest.raises(InvalidInput, match="is_ordered"):
         rig.declare(is_ordered=True)
     with pytest.raises(InvalidInput, match="topic"):
@@ -122,12 +123,12 @@ def test_refused_messages_leave_nothing(rig: Rig, message: NewMessage) -> None:
     topic = rig.declare()
     with pytest.raises(InvalidInput, match=r"messages\[1\]"):
         rig.bus.publish(topic, [NewMessage(data=b"good"), message])
-    assert rig.pull() == []
+    assert rig.is_empty()
 
 
 def test_filters(rig: Rig) -> None:
     """A subscription receives only the messages that match its filter."""
-    if not rig.bus.capabilities.attribute_filters:
+    if not rig.can.attribute_filters:
         pytest.skip("no attribute filters")
     topic = rig.declare(filter='attributes.region = "eu" AND NOT attributes:test')
     for region, test in (("eu", False), ("us", False), ("eu", True)):
@@ -139,7 +140,7 @@ def test_filters(rig: Rig) -> None:
 
 def test_dedupe(rig: Rig) -> None:
     """The same id and body return the first message's id; another body is refused."""
-    if not rig.bus.capabilities.publish_dedupe:
+    if not rig.can.publish_dedupe:
         pytest.skip("no dedupe at publishing")
     topic = rig.declare()
     one = NewMessage(data=b"body", attributes={"a": "1", "b": "2"}, dedupe_id="d1")
@@ -159,7 +160,8 @@ def test_dedupe(rig: Rig) -> None:
     with pytest.raises(DuplicateRequest, match="d4"):
         rig.bus.publish(topic, [NewMessage(data=b"1", dedupe_id="d4"),
                                 NewMessage(data=b"2", dedupe_id="d4")])  # fmt: skip
-    assert bodies(rig.pull()) == ["body", "new"]
+    innocent = [] if rig.can.atomic_publish else ["innocent"]
+    assert bodies(rig.pull()) == ["body", "new", *innocent]
     other = rig.declare("elsewhere")
     assert rig.bus.publish(other, [NewMessage(data=b"its own", dedupe_id="d1")]) != [first]
 

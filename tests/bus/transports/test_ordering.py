@@ -3,14 +3,15 @@
 import pytest
 
 from penstock.bus.message import ErrorKind, Nack, NewMessage, SettleResult
+from penstock.core.clock import SECOND
 from tests.bus.transports.rig import Rig, bodies
 
 
 @pytest.fixture
 def ordered(rig: Rig) -> tuple[Rig, str]:
-    """Return a rig with an ordered subscription, and its topic."""
-    if not rig.bus.capabilities.ordering_keys:
-        pytest.skip("no ordering keys")
+    """Return a rig with an ordered subscription whose keys are independent, and its topic."""
+    if not rig.can.ordering_keys or not rig.can.independent_keys:
+        pytest.skip("keys are not independent of each other")
     return rig, rig.declare(is_ordered=True)
 
 
@@ -216,6 +217,47 @@ def test_many_keys_in_order(ordered: tuple[Rig, str]) -> None:
     for key in {text[0] for text in sent}:
         assert [t for t in seen if t[0] == key] == [t for t in sent if t[0] == key]
     assert len(seen) == len(sent)
+
+
+def test_order_per_key_under_failures(rig: Rig) -> None:
+    """Two consumers, nacks of every fifth message: every key is acked in publish order."""
+    if not rig.can.ordering_keys:
+        pytest.skip("no ordering keys")
+    topic = rig.declare(is_ordered=True, min_backoff_us=SECOND, max_backoff_us=SECOND)
+    sent = [f"{key}{n}" for n in range(6) for key in "abcde-"]
+    for n in range(0, len(sent), 7):
+        send(rig, topic, *sent[n : n + 7])
+    acked: list[str] = []
+    failed: set[str] = set()
+    for step in range(600):
+        bus = (rig.bus, rig.other)[step % 2]
+        for delivery in bus.pull("work", max_messages=9):
+            text = delivery.data.decode()
+            if sent.index(text) % 5 == 0 and text not in failed:
+                failed.add(text)
+                bus.nack("work", [Nack(ack_id=delivery.ack_id)])
+            elif bus.ack("work", [delivery.ack_id]) == [SettleResult.DONE]:
+                acked.append(text)
+        if len(acked) == len(sent):
+            break
+        rig.pass_seconds(1.5)
+    assert sorted(acked) == sorted(sent)
+    for key in "abcde":
+        assert [t for t in acked if t[0] == key] == [t for t in sent if t[0] == key]
+
+
+def test_poison_frees_its_key(rig: Rig) -> None:
+    """A poison message becomes a dead letter, and the next one of its key is delivered."""
+    if not rig.can.ordering_keys or not rig.can.nack_with_error:
+        pytest.skip("no ordering keys, or a nack has no reason")
+    topic = rig.declare(is_ordered=True)
+    send(rig, topic, "a1", "a2")
+    first = rig.pull(n=1)[0]
+    assert first.data == b"a1"
+    rig.bus.nack("work", [Nack(ack_id=first.ack_id, kind=ErrorKind.POISON)])
+    assert bodies(rig.pull("work.dead", n=1)) == ["a1"]
+    again = rig.pull(n=1)[0]
+    assert (again.data, again.ordering_key) == (b"a2", "a")
 
 
 def test_unordered_subscriptions_ignore_keys(rig: Rig) -> None:

@@ -76,5 +76,24 @@ EMBEDDED: Final = TransportCapabilities(
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=None,
 )
-TRANSPORTS: Final = (EMBEDDED,)
+NATS: Final = TransportCapabilities(
+    name="nats",
+    extra="nats",
+    exact_attempts=True,
+    exact_dead_letters=True,
+    stale_acks_refused=False,
+    publish_dedupe=True,
+    atomic_publish=False,
+    ordering_keys=True,
+    independent_keys=False,
+    attribute_filters=True,
+    seek_by_time=False,
+    nack_with_error=True,
+    release_without_attempt=False,
+    one_transaction_with_store=False,
+    attempts_min=1,
+    message_bytes_max=MESSAGE_BYTES_MAX,
+    dedupe_seconds=120,
+)
+TRANSPORTS: Final = (EMBEDDED, NATS)
 """Every transport, in the order of the table."""

@@ -174,7 +174,7 @@ class BusOperations:
 
         tickets = _decoded([nack.ack_id for nack in nacks])
         for nack in nacks:
-            _check_reason(nack)
+            rules.check_nack(nack)
         return self._store.write(body)
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
@@ -273,11 +273,3 @@ def _results(
         left.discard(key if is_done else (-1, -1))
         results.append(SettleResult.DONE if is_done else SettleResult.STALE)
     return results
-
-
-def _check_reason(nack: Nack) -> None:
-    rules.check_text(nack.error_type, "error_type", 200)
-    rules.check_text(nack.error, "error", rules.MESSAGE_BYTES_MAX)
-    delay = nack.delay_us
-    if delay is not None and delay < 0:
-        raise InvalidInput("delay", "a duration of at least 0", delay)
