@@ -9,15 +9,11 @@ import pytest
 
 from penstock.cli.root import cli
 from penstock.core.ids import encode
-from penstock.web.actions.control import CONTROL_ACTIONS
-from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
-from penstock.web.actions.work import WORK_ACTIONS
+from penstock.web.build import ACTIONS
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 from tests.server.scene import scene
 from tests.web.browser import Browser
-
-ACTIONS = (*DEAD_LETTER_ACTIONS, *WORK_ACTIONS, *CONTROL_ACTIONS)
 
 
 def dead_letter(harness: Harness) -> str:
@@ -157,15 +153,49 @@ def test_every_other_action_works(served: ServedApi) -> None:
         ("disable-config", f"config_id={made.config}", {"reason": "old"}),
         ("enable-config", f"config_id={made.config}", {}),
         ("acknowledge", f"alert_id={first_alert(served.harness)}", {"note": "mine"}),
+        ("silence", f"alert_id={first_alert(served.harness)}", {"reason": "known", "lasts": "1h"}),
+        ("end-silence", f"silence_id={made.alerts.silence}", {}),
         ("resolve-alert", f"alert_id={first_alert(served.harness)}", {}),
+        ("replay-flow", "pipeline=daily&partition=2025-11-10&customer=acme&force=1", {}),
+        ("backfill", "", {"pipeline": "daily", "partitions": "2025-10-01 2025-10-02",
+                          "customer": "acme"}),
     ):  # fmt: skip
         preview = browser.get(f"/do/{action}?{query}")
         assert preview.status == 200, (action, preview.text)
         done = browser.submit(preview, **fields)
         assert 'aria-current="step">Done' in done.text, (
             action,
-            re.findall(r"role=.(?:alert|status).*", done.text),
+            re.findall(r"role=.alert.*", done.text),
         )
+
+
+def test_the_chosen_rows_are_replayed_once_and_the_refused_are_named(served: ServedApi) -> None:
+    scene(served.harness, "acme")
+    ids = [dead_open(served.harness, index) for index in range(6)]
+    browser = Browser(served)
+    preview = browser.get(f"/do/replay-chosen?ids={'+'.join([*ids, 'dl_00000000'])}")
+    assert "Replay 6</button>" in preview.text  # each alone; two of a config may not overlap
+    assert f"penstock dlq replay {' '.join(ids)}" in preview.text
+    assert "refused: dl_00000000" in preview.text
+    assert served.harness.client.dead_letters.count(kind="run") == 6
+    done = browser.submit(preview)
+    assert "<td>replayed</td><td>4</td>" in done.text
+    assert served.harness.client.dead_letters.count(kind="run") == 2
+    assert "It was 6 when you looked" in browser.submit(preview).text
+    assert served.harness.client.dead_letters.count(kind="run") == 2
+
+
+def test_chosen_alerts_are_acknowledged_and_chosen_runs_retried(served: ServedApi) -> None:
+    made = scene(served.harness, "acme")
+    browser = Browser(served)
+    open_alerts = served.harness.client.alerts.list(state="open").items
+    ids = " ".join(one.alert_id for one in open_alerts).replace(" ", "+")
+    browser.submit(browser.get(f"/do/acknowledge-alerts?ids={ids}"), note="all mine")
+    assert served.harness.client.alerts.list(state="open").items == []
+    found = served.harness.client.alerts.list(state="acknowledged").items
+    assert {(one.acknowledged_by, one.note) for one in found} >= {("key:operator", "all mine")}
+    shown = browser.submit(browser.get(f"/do/retry-runs?ids={made.runs['again']}"))
+    assert "<td>retried</td><td>1</td>" in shown.text
 
 
 def dead_open(harness: Harness, index: int) -> str:

@@ -9,6 +9,8 @@ from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.web.actions.control import CONTROL_ACTIONS
 from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
+from penstock.web.actions.many import MANY_ACTIONS
+from penstock.web.actions.recovery import RECOVERY_ACTIONS
 from penstock.web.actions.serving import Actions
 from penstock.web.actions.work import WORK_ACTIONS
 from penstock.web.live.stream import Live
@@ -59,11 +61,20 @@ PAGES: Final = (
 )
 
 
+ACTIONS: Final = (
+    *DEAD_LETTER_ACTIONS,
+    *WORK_ACTIONS,
+    *CONTROL_ACTIONS,
+    *RECOVERY_ACTIONS,
+    *MANY_ACTIONS,
+)
+
+
 def build_site(client: Client, clock: Clock) -> Site:
     """Return the dashboard over a client."""
     site = Site(client, clock, PAGES)
     SignIn(site)
     Live(site, site.hub)
     Palette(site)
-    Actions(site, (*DEAD_LETTER_ACTIONS, *WORK_ACTIONS, *CONTROL_ACTIONS))
+    Actions(site, ACTIONS)
     return site

@@ -16,7 +16,7 @@ from penstock.web.parts import NotePanel, address
 from penstock.web.words import clock, duration
 
 T = TypeVar("T")
-VALUE_MAX: Final = 500
+VALUE_MAX: Final = 2_000
 PAGE_ROWS: Final = 50
 
 

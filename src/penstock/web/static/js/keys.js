@@ -2,7 +2,7 @@
 const places = { o: "/", a: "/alerts", d: "/dead-letters", i: "/interventions", g: "/grid", f: "/flows", r: "/runs", c: "/customers", l: "/limits", p: "/topics", t: "/trends", e: "/trace", s: "/system" };
 const ID = /\b(run|flow|dl|cfg|alert|int)_[0-9a-z]{8,13}\b/;
 const commands = { run: "penstock runs show", flow: "penstock explain", dl: "penstock dlq show", cfg: "penstock configs show", alert: "penstock alerts show", int: "penstock interventions show" };
-const redo = { dl: ["replay-letter", "dead_letter_id", "replay-letters"], run: ["retry-run", "run_id", "retry-runs"] };
+const redo = { dl: ["replay-letter", "dead_letter_id", "replay-chosen"], run: ["retry-run", "run_id", "retry-runs"] };
 const acknowledge = { alert: ["acknowledge", "alert_id", "acknowledge-alerts"] };
 let going = 0;
 
