@@ -95,20 +95,28 @@ class Principal:
     """Time until the key, or its replaced secret, expires; None if it does not."""
     grant: RunGrant | None = None
     """The only run it may report about; None for a key."""
+    is_person: bool = False
+    """Whether an identity provider authenticated it, and there is no key."""
 
     @property
     def actor(self) -> str:
         """Actor recorded in the journal for changes made by this caller."""
+        if self.is_person:
+            return f"person:{self.name}"
         return f"key:{self.name}" if self.grant is None else f"endpoint:{self.name}"
 
     @property
     def key(self) -> str:
         """Public id of the key, or the key of the grant."""
+        if self.is_person:
+            return self.actor
         return encode("key", self.key_id) if self.grant is None else self.grant.key
 
     @property
     def request_scope(self) -> str:
         """Scope of the idempotency keys that it sends."""
+        if self.is_person:
+            return self.actor
         return f"{self.key_id}" if self.grant is None else self.grant.key
 
 

@@ -5,20 +5,25 @@ Part of assembly, in its own file.
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.access.api_keys import KeyState
-from penstock.assembly.push import build_push_auth
-from penstock.assembly.settings import Settings
+from penstock.access.secrets import Secrets
+from penstock.assembly.push import build_egress, build_push_auth
+from penstock.assembly.settings import Settings, secrets_from_environment
 from penstock.audit.telemetry import Events
 from penstock.client import Client
-from penstock.core.clock import SystemClock
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 if TYPE_CHECKING:
     from penstock.server.listener import ApiServer
+    from penstock.server.routes import PageSite
 
 __all__ = ["build_api"]
 
@@ -66,7 +71,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     )
     api = build(
         client,
-        ROUTES,
+        replace(ROUTES, pages=partial(_pages, settings)),
         options=options,
         clock=clock,
         events=events,
@@ -74,6 +79,20 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
         receiving=build_push_auth(client.store, settings),
     )
     return ApiServer(api, host=settings.api_host, port=settings.api_port)
+
+
+def _pages(settings: Settings, client: Client, clock: Clock) -> PageSite:
+    """Build the dashboard, with the identity provider of the settings."""
+    from penstock.web.build import build_site  # loaded by processes that serve, as above
+    from penstock.web.login.identity import parse_identity  # as above
+    from penstock.web.login.provider import IdentityProvider  # as above
+
+    identity, provider = parse_identity(settings.login), None
+    if identity is not None:
+        names = Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None)
+        secret = None if identity.client_secret is None else names.get(identity.client_secret, "")
+        provider = IdentityProvider(identity, secret, build_egress(settings), clock)
+    return build_site(client, clock, provider=provider, public_url=settings.public_url)
 
 
 def _has_usable_key(client: Client) -> bool:

@@ -14,6 +14,9 @@ from penstock.web.actions.recovery import RECOVERY_ACTIONS
 from penstock.web.actions.serving import Actions
 from penstock.web.actions.work import WORK_ACTIONS
 from penstock.web.live.stream import Live
+from penstock.web.login.oidc import OidcLogin
+from penstock.web.login.own_sessions import OwnSessions
+from penstock.web.login.provider import IdentityProvider
 from penstock.web.login.sign_in import SignIn
 from penstock.web.pages import (
     alerts,
@@ -70,10 +73,19 @@ ACTIONS: Final = (
 )
 
 
-def build_site(client: Client, clock: Clock) -> Site:
-    """Return the dashboard over a client."""
+def build_site(
+    client: Client,
+    clock: Clock,
+    *,
+    provider: IdentityProvider | None = None,
+    public_url: str = "",
+) -> Site:
+    """Return the dashboard over a client; with a provider people can log in without a key."""
     site = Site(client, clock, PAGES)
-    SignIn(site)
+    sign_in = SignIn(site, "" if provider is None else provider.settings.label)
+    if provider is not None:
+        OidcLogin(site, sign_in, provider, public_url)
+    OwnSessions(site)
     Live(site, site.hub)
     Palette(site)
     Actions(site, ACTIONS)

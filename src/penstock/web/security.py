@@ -26,7 +26,7 @@ PREVIEW_SECONDS: Final = 600
 
 def form_token(secret: bytes, session: str) -> str:
     """Return the token that every form of a session carries."""
-    return _sign(secret, "form", session)
+    return sign(secret, "form", session)
 
 
 def is_form_token(secret: bytes, session: str, token: str) -> bool:
@@ -44,7 +44,7 @@ def preview_token(
 ) -> str:
     """Return a token that binds an action to what its preview showed, until a time in seconds."""
     shown = "" if count is None else str(count)
-    return f"{until}.{shown}.{_sign(secret, *_bound(session, action, fixed, shown, until))}"
+    return f"{until}.{shown}.{sign(secret, *_bound(session, action, fixed, shown, until))}"
 
 
 def previewed(
@@ -55,7 +55,7 @@ def previewed(
     if len(parts) != 3 or not parts[0].isdigit() or len(parts[0]) > 12:
         return None
     until, shown = int(parts[0]), parts[1]
-    wanted = _sign(secret, *_bound(session, action, fixed, shown, until))
+    wanted = sign(secret, *_bound(session, action, fixed, shown, until))
     if not hmac.compare_digest(wanted.encode(), parts[2].encode()):
         return None
     return until, int(shown) if shown else None
@@ -68,7 +68,8 @@ def _bound(
     return ["preview", session, action, shown, str(until), *pairs]
 
 
-def _sign(secret: bytes, *parts: str) -> str:
+def sign(secret: bytes, *parts: str) -> str:
+    """Return a mark that only a server of this installation can make for these texts."""
     # The length before each part keeps ("ab", "c") and ("a", "bc") apart.
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()[:40]

@@ -1,7 +1,8 @@
-"""Use cases of the dashboard's sessions: open with an API key, find, close.
+"""Use cases of the dashboard's sessions: open, find, list, close.
 
-A session acts as its key: it has the key's role and customer, and ends with the key, with the
-secret it was opened with, after 12 hours, or, for an admin, after 30 minutes without a request.
+A session of a key acts as the key: it has the key's role and customer, and ends with the key and
+with the secret it was opened with. A session of a person has the role that the settings gave it.
+Both end after 12 hours or, for an admin, after 30 minutes in which the person does nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +13,28 @@ from penstock.access import api_keys
 from penstock.access.api_keys import KeyState, Principal, Role
 from penstock.access.from_rows import state_at
 from penstock.access.store.keys import KeyRow, key_get
-from penstock.access.store.logins import login_delete, login_get, login_put, login_touch
+from penstock.access.store.logins import (
+    LoginRow,
+    login_delete,
+    login_get,
+    login_list,
+    login_put,
+    login_touch,
+)
 from penstock.access.store.names import NameResolver
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.errors import InvalidInput
 from penstock.core.ids import RandomBytes, new_secret
+from penstock.core.naming import CustomerKey
 from penstock.db.store import Transactions, Tx
 
 LIFETIME_US: Final = 12 * HOUR
 ADMIN_IDLE_US: Final = 30 * MINUTE
+ID_LENGTH: Final = 16
+"""Characters of a token's hash that name its session in a list."""
+TEXT_MAX: Final = 200
 
 
 class OpenedLogin(NamedTuple):
@@ -30,6 +43,25 @@ class OpenedLogin(NamedTuple):
     token: str
     principal: Principal
     seconds: float
+
+
+class Origin(NamedTuple):
+    """Where a session is opened, as the browser says; shown in the list of sessions."""
+
+    address: str = ""
+    agent: str = ""
+
+
+class OpenSession(NamedTuple):
+    """A session of the dashboard that has not ended."""
+
+    session_id: str
+    address: str
+    agent: str
+    opened_at: int
+    seen_at: int
+    expires_at: int
+    is_current: bool
 
 
 class Logins:
@@ -42,14 +74,14 @@ class Logins:
         self._names = names
         self._random = random_bytes
 
-    def open(self, key: str) -> OpenedLogin | None:
+    def open(self, key: str, origin: Origin = Origin()) -> OpenedLogin | None:  # noqa: B008
         """Open a session for a key; None if the key is not valid or may not read.
 
-        key: the API key, as it was shown when it was created.
+        key: the API key, as it was shown when it was created. origin: where it is opened.
         """
         self._names.require_unscoped("sessions of the dashboard")
         parsed = api_keys.parse(key)
-        token = new_secret() if self._random is None else new_secret(self._random)
+        token = self._new_token()
 
         def body(tx: Tx) -> OpenedLogin | None:
             row = None if parsed is None else key_get(tx, parsed.key_id)
@@ -59,15 +91,101 @@ class Logins:
             principal = _principal(row, secret_hash, tx.now())
             if principal is None or principal.role is Role.WORKER:
                 return None
-            expires_at = login_put(
-                tx,
+            login = LoginRow(
                 token_hash=api_keys.hash_secret(token),
                 key_id=row.key_id,
                 secret_hash=secret_hash,
-                lifetime_us=LIFETIME_US,
+                person=None,
+                role=None,
+                customer_id=None,
+                address=origin.address[:TEXT_MAX],
+                agent=origin.agent[:TEXT_MAX],
             )
-            _note(tx, row, "logged_in")
+            expires_at = login_put(tx, login, LIFETIME_US)
+            _note(tx, row.key_id, row.customer_key, principal, "logged_in")
             return OpenedLogin(token, principal, (expires_at - tx.now()) / SECOND)
+
+        return self._store.write(body)
+
+    def open_person(
+        self,
+        person: str,
+        role: Role,
+        customer: str | None = None,
+        origin: Origin = Origin(),  # noqa: B008
+    ) -> OpenedLogin:
+        """Open a session for a person whom an identity provider has authenticated.
+
+        person: e-mail address, under which changes are recorded. role and customer: what the
+        settings allow; a customer must exist. origin: where it is opened.
+        """
+        self._names.require_unscoped("sessions of the dashboard")
+        if role is Role.WORKER:
+            raise InvalidInput("role", "viewer, operator or admin", role.value)
+        token = self._new_token()
+        number = None if customer is None else self._names.lookup_customer_key(customer)
+        principal = Principal(
+            key_id=0, name=person, role=role, customer_id=customer, is_person=True
+        )
+
+        def body(tx: Tx) -> OpenedLogin:
+            login = LoginRow(
+                token_hash=api_keys.hash_secret(token),
+                key_id=0,
+                secret_hash="",
+                person=person,
+                role=role.value,
+                customer_id=customer,
+                address=origin.address[:TEXT_MAX],
+                agent=origin.agent[:TEXT_MAX],
+            )
+            expires_at = login_put(tx, login, LIFETIME_US)
+            _note(tx, 0, number, principal, "logged_in")
+            return OpenedLogin(token, principal, (expires_at - tx.now()) / SECOND)
+
+        return self._store.write(body)
+
+    def list_own(self, token: str) -> list[OpenSession]:
+        """Return the open sessions of the key or person of a session, newest first.
+
+        token: the secret of the session's cookie.
+        """
+        self._names.require_unscoped("sessions of the dashboard")
+        token_hash = api_keys.hash_secret(token)
+
+        def body(tx: Tx) -> list[OpenSession]:
+            own = login_get(tx, token_hash)
+            found = [] if own is None else login_list(tx, own)
+            return [
+                OpenSession(
+                    session_id=row.token_hash[:ID_LENGTH],
+                    address=row.address,
+                    agent=row.agent,
+                    opened_at=row.created_at,
+                    seen_at=row.seen_at,
+                    expires_at=row.expires_at,
+                    is_current=row.token_hash == token_hash,
+                )
+                for row in found
+            ]
+
+        return self._store.read(body)
+
+    def close_own(self, token: str, session_id: str) -> bool:
+        """End another session of the same key or person; return False if there is none.
+
+        token: the secret of the session's cookie. session_id: id of the session to end.
+        """
+        self._names.require_unscoped("sessions of the dashboard")
+        token_hash = api_keys.hash_secret(token)
+
+        def body(tx: Tx) -> bool:
+            own = login_get(tx, token_hash)
+            found = [] if own is None else login_list(tx, own)
+            ended = [row for row in found if row.token_hash[:ID_LENGTH] == session_id]
+            for row in ended:
+                self._end(tx, row)
+            return bool(ended)
 
         return self._store.write(body)
 
@@ -82,13 +200,11 @@ class Logins:
 
         def body(tx: Tx) -> tuple[Principal | None, bool]:
             login = login_get(tx, token_hash)
-            row = None if login is None else key_get(tx, login.key_id)
-            if login is None or row is None:
+            principal = None if login is None else _principal_of(tx, login)
+            if login is None or principal is None:
                 return None, False
-            now = tx.now()
-            principal = _principal(row, login.secret_hash, now)
-            idle = now - login.seen_at
-            if principal is None or (principal.role is Role.ADMIN and idle > ADMIN_IDLE_US):
+            idle = tx.now() - login.seen_at
+            if principal.role is Role.ADMIN and idle > ADMIN_IDLE_US:
                 return None, False
             return principal, idle > MINUTE
 
@@ -105,13 +221,37 @@ class Logins:
         self._names.require_unscoped("sessions of the dashboard")
 
         def body(tx: Tx) -> bool:
-            key_id = login_delete(tx, api_keys.hash_secret(token))
-            row = None if key_id is None else key_get(tx, key_id)
-            if row is not None:
-                _note(tx, row, "logged_out")
-            return key_id is not None
+            login = login_get(tx, api_keys.hash_secret(token))
+            if login is not None:
+                self._end(tx, login)
+            return login is not None
 
         return self._store.write(body)
+
+    def _end(self, tx: Tx, login: LoginRow) -> None:
+        principal = _principal_of(tx, login)
+        if login_delete(tx, login.token_hash) is not None and principal is not None:
+            row = key_get(tx, login.key_id)
+            customer = None if row is None else row.customer_key
+            _note(tx, login.key_id, customer, principal, "logged_out")
+
+    def _new_token(self) -> str:
+        return new_secret() if self._random is None else new_secret(self._random)
+
+
+def _principal_of(tx: Tx, login: LoginRow) -> Principal | None:
+    """Return whom a session acts for; None if its key has ended."""
+    if login.person is not None and login.role is not None:
+        return Principal(
+            key_id=0,
+            name=login.person,
+            role=Role(login.role),
+            customer_id=login.customer_id,
+            valid_seconds=(login.expires_at - tx.now()) / SECOND,
+            is_person=True,
+        )
+    row = key_get(tx, login.key_id)
+    return None if row is None else _principal(row, login.secret_hash, tx.now())
 
 
 def _principal(row: KeyRow, secret_hash: str, now: int) -> Principal | None:
@@ -132,6 +272,7 @@ def _principal(row: KeyRow, secret_hash: str, now: int) -> Principal | None:
     )
 
 
-def _note(tx: Tx, row: KeyRow, action: str) -> None:
-    entry = Entry("key", row.key_id, row.customer_key, action, f"key:{row.name}")
-    journal_append_many(tx, [entry])
+def _note(
+    tx: Tx, key_id: int, customer: CustomerKey | None, principal: Principal, action: str
+) -> None:
+    journal_append_many(tx, [Entry("key", key_id, customer, action, principal.actor)])

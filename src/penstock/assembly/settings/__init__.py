@@ -222,6 +222,9 @@ class Settings:
     slos: Mapping[str, Any] = _setting(
         {}, "Window, targets and objectives of service levels; see docs/how-to/slos.md."
     )
+    login: Mapping[str, Any] = _setting(
+        {}, "Identity provider of the dashboard, and the roles it gives: docs/how-to/dashboard.md."
+    )
     log_format: str = _setting("human", "Format of log lines.", choices=("human", "json"))
     log_level: str = _setting(
         "info", "Lowest level logged.", choices=("debug", "info", "warning", "error")
@@ -400,6 +403,10 @@ def _check(settings: Settings) -> None:
         from penstock.slos.declared import parse_slos  # on use: see the docstring
 
         parse_slos(settings.slos)
+    if settings.login:
+        from penstock.web.login.identity import parse_identity  # on use: see the docstring
+
+        parse_identity(settings.login)
     if settings.session_beat >= settings.session_lease:
         raise SettingsError(
             "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"

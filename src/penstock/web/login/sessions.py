@@ -16,7 +16,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.access.api_keys import Principal
+from penstock.access.api_keys import Principal, hash_secret
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.server.auth import Caller, TokenBucket
@@ -128,6 +128,12 @@ class SessionCache:
         """Forget a session."""
         with self._lock:
             self._known.pop(token, None)
+
+    def drop_by_id(self, session_id: str) -> None:
+        """Forget a session by the id that lists show."""
+        with self._lock:
+            for token in [t for t in self._known if hash_secret(t).startswith(session_id)]:
+                del self._known[token]
 
     def _look_up(self, token: str, *, is_use: bool) -> Caller | None:
         principal = self._client.logins.find(token, is_use=is_use)

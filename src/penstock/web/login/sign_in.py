@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from penstock.access.client.logins import OpenedLogin
+from penstock.access.client.logins import OpenedLogin, Origin
 from penstock.server.overload.admission import RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.web.live.fragments import html_response
@@ -26,8 +26,10 @@ WRONG: Final = "That key is not valid, or its role is worker, which has no pages
 class SignIn:
     """The routes of login and logout."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, provider: str = "") -> None:
+        """`provider` is what the button of the identity provider says; empty without one."""
         self._site = site
+        self._provider = provider
         site.add("/login", self.login, ["GET", "POST"])
         site.add("/logout", self.logout, ["POST"])
 
@@ -35,28 +37,29 @@ class SignIn:
         """Show the form, or open a session with the key that was posted."""
         access: AccessRecord = request.scope["penstock.access"]
         access.route = "/login"
-        wanted = _local(request.query_params.get("next", ""))
+        wanted = local_path(request.query_params.get("next", ""))
         if request.method == "GET":
             if await self._site.sessions.find(request) is not None:
                 return RedirectResponse(wanted, MOVED, dict(HEADERS))
-            return _form(request, wanted)
+            return self.form(request, wanted)
         client_address = request.client.host if request.client else ""
         wait = self._site.tries.wait_seconds(client_address)
         if wait:
             text = f"Too many wrong keys: try again in {wait} seconds."
-            response = _form(request, wanted, text, 429)
+            response = self.form(request, wanted, text, 429)
             response.headers["Retry-After"] = str(wait)
             return response
         if not is_same_origin(request):
-            return _form(request, wanted, "The form came from another site: try again.", 403)
+            return self.form(request, wanted, "The form came from another site: try again.", 403)
         fields = await read_form(request)
         admission: RequestAdmission = request.scope["penstock.admission"]
         await admission.enter()
         key = fields.get("key", "").strip()
-        opened = await run_in_threadpool(partial(self._open, key))
+        origin = Origin(client_address, request.headers.get("user-agent", ""))
+        opened = await run_in_threadpool(partial(self._open, key, origin))
         if opened is None:
             self._site.tries.count(client_address)
-            return _form(request, wanted, WRONG, 401)
+            return self.form(request, wanted, WRONG, 401)
         response = RedirectResponse(wanted, MOVED, dict(HEADERS))
         set_cookie(request, response, opened.token, opened.seconds)
         return response
@@ -70,15 +73,20 @@ class SignIn:
         secret = await run_in_threadpool(self._site.secret)
         token = fields.get("form_token", "")
         if not is_same_origin(request) or not is_form_token(secret, visitor.token, token):
-            return _form(request, "/", "The form is not from this session: try again.", 403)
+            return self.form(request, "/", "The form is not from this session: try again.", 403)
         await run_in_threadpool(partial(self._site.client.logins.close, visitor.token))
         self._site.sessions.drop(visitor.token)
         response = RedirectResponse("/login", MOVED, dict(HEADERS))
         clear_cookies(request, response)
         return response
 
-    def _open(self, key: str) -> OpenedLogin | None:
-        opened = self._site.client.logins.open(key)
+    def form(self, request: Request, wanted: str, problem: str = "", status: int = 200) -> Response:
+        """Return the login page."""
+        values = {"next": wanted, "problem": problem, "provider": self._provider}
+        return html_response(request, render("login.html", values), status)
+
+    def _open(self, key: str, origin: Origin) -> OpenedLogin | None:
+        opened = self._site.client.logins.open(key, origin)
         if opened is not None:
             self._site.sessions.add(opened.token, opened.principal)
         return opened
@@ -110,12 +118,7 @@ def is_same_origin(request: Request) -> bool:
     return urllib.parse.urlsplit(origin).netloc == request.headers.get("host", "")
 
 
-def _form(request: Request, wanted: str, problem: str = "", status: int = 200) -> Response:
-    text = render("login.html", {"next": wanted, "problem": problem})
-    return html_response(request, text, status)
-
-
-def _local(wanted: str) -> str:
+def local_path(wanted: str) -> str:
     """Return a path of this server; the first page for anything else."""
     is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
     return wanted if is_path and wanted.isprintable() and "\\" not in wanted else "/"
