@@ -101,6 +101,12 @@ class TestStream:
         assert len(received) == 8
 
 
+def _action(kind: type[Event]) -> str:
+    """Return the name of an event, whatever its fields are."""
+    fields = dict.fromkeys(kind.__struct_fields__)
+    return kind(**fields).action
+
+
 class TestNames:
     """Names of events."""
 
@@ -115,7 +121,7 @@ class TestNames:
             for kind in vars(telemetry).values()
             if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
         ]
-        names = {kind.__new__(kind).action for kind in kinds}
+        names = {_action(kind) for kind in kinds}
         assert len(names) == len(kinds) >= 9
         assert all(name == name.lower() and not name.startswith("_") for name in names)
         assert all((kind.__doc__ or "").endswith(".") for kind in kinds)

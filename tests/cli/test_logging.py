@@ -3,9 +3,9 @@
 import json
 import logging
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.audit.telemetry import (
     RunEnded,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.assets.metrics_page import metrics_page
 from penstock.bus.transports.table import transports_page
 from penstock.cli import python_reference, reference
 from penstock.cli.python_meanings import MEANINGS
@@ -20,6 +21,7 @@ HOW = "run: python -m penstock.cli.reference docs/reference"
     [
         ("cli.md", reference.cli_page()),
         ("settings.md", reference.settings_page()),
+        ("metrics.md", metrics_page(reference.NOTE)),
         ("public-api.md", reference.public_page()),
         ("python.md", python_reference.python_page()),
         ("transports.md", transports_page(reference.NOTE)),
@@ -42,7 +44,7 @@ def test_main_writes_every_page(tmp_path: Path) -> None:
     """`main` writes all pages into the folder."""
     reference.main(str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {
-        "cli.md", "settings.md", "public-api.md", "python.md", "transports.md"
+        "cli.md", "settings.md", "metrics.md", "public-api.md", "python.md", "transports.md"
     }  # fmt: skip
 
 

@@ -70,6 +70,11 @@ class _Watched:
         """Whether it sees the rows of all customers."""
         return self._tx.sees_all
 
+    @property
+    def events(self) -> object | None:
+        """Stream on which facts of this transaction are emitted."""
+        return self._tx.events
+
     def now(self) -> int:
         """Return the current time of this transaction."""
         return self._tx.now()
@@ -120,6 +125,7 @@ class KillingStore:
 
     def __init__(self, inner: Store, fate: KillPoint) -> None:
         self._inner = inner
+        self.events = inner.events
         self._fate = fate
 
     @property

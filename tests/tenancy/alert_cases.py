@@ -40,6 +40,7 @@ ALERT_FOREIGN: dict[str, list[Callable[[Client, Things], Any]]] = {
 
 ALERT_FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "alerts.rules": [lambda c: c.alerts.rules()],
+    "alerts.measured": [lambda c: c.alerts.measured()],
     "alerts.channels": [lambda c: c.alerts.channels()],
     "alerts.test_channel": [lambda c: c.alerts.test_channel("chat")],
     "alerts.resend": [lambda c: c.alerts.resend("chat")],

@@ -328,7 +328,7 @@ NOTHING: dict[str, Call] = {
 """With another customer's objects: empty, as with objects that do not exist."""
 
 ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "views.pipelines",
-            "views.pipeline", "views.processor_names", "keys.authenticate"}  # fmt: skip
+            "views.pipeline", "views.processor_paths", "keys.authenticate"}  # fmt: skip
 """Use cases without customers' objects."""
 
 SYSTEM_LISTS = ("topics.list", "subscriptions.list", "dead_letters.groups")

@@ -22,6 +22,7 @@ SUBJECTS = (
     "egress",
     "db",
     "audit",
+    "telemetry",
     "access",
     "pipelines",
     "limits",
@@ -41,6 +42,7 @@ SUBJECTS = (
     "alerts",
     "wiring",
     "client",
+    "assets",
     "services",
     "probes",
     "sinks",
@@ -68,7 +70,7 @@ EDGES = frozenset(
     }
 )
 """Packages outside the roles: they build, serve, print or test."""
-ADAPTERS = frozenset({"egress", "db", "probes", "sinks", "consumer"})
+ADAPTERS = frozenset({"egress", "db", "telemetry", "probes", "sinks", "consumer"})
 """Packages that talk to the world outside; roles inside them are their own business."""
 NAMES_DRIVERS = frozenset({"assembly", "testing", "demo", "db"})
 DRIVERS = ("penstock.db.sqlite", "penstock.db.postgres")
@@ -105,7 +107,12 @@ CLIENTS = frozenset({"penstock.client", "penstock.wiring", "penstock.limits", "p
 CLIENT_KITS = ("penstock.limits.slots", "penstock.limits.bigquery", "penstock.bus.transports")
 """What user code calls beside `Client`: it takes a store and starts transactions."""
 PURE_ADAPTERS = frozenset(
-    {"penstock.egress.policy", "penstock.egress.oidc", "penstock.egress.addresses"}
+    {
+        "penstock.egress.policy",
+        "penstock.egress.oidc",
+        "penstock.egress.addresses",
+        "penstock.telemetry.catalog",
+    }
 )
 """Rules that lie with the adapter they are about."""
 OPENS_FILES = frozenset({"penstock.access.secrets", "penstock.pipelines.loading"})

@@ -150,7 +150,11 @@ def test_what_a_consumer_published(stage: Stage) -> None:
     """A message that a handler publishes for another one, with `follow_up`, is in its trace."""
     message_id = publish(stage)
     handled = Message(id=message_id, data=b"{}")
-    assert handled.follow_up == {"correlation_id": message_id, "causation_id": message_id}
+    assert handled.follow_up == {
+        "correlation_id": message_id,
+        "causation_id": message_id,
+        "traceparent": handled.traceparent,
+    }
     second = publish(stage, attributes=handled.follow_up)
     found = stage.client.diagnostics.trace(message_id)
     assert [step.text for step in found.steps if step.kind == "message"] == [
@@ -158,7 +162,9 @@ def test_what_a_consumer_published(stage: Stage) -> None:
         f"message {second} published on feed",
     ]
     third = Message(id=second, data=b"{}", attributes=handled.follow_up)
-    assert third.follow_up == {"correlation_id": message_id, "causation_id": second}
+    assert third.follow_up["correlation_id"] == message_id
+    assert third.follow_up["causation_id"] == second
+    assert third.trace == (handled.trace[0], handled.traceparent.split("-")[2])
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,13 @@ class Measurement:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+class MeasuredFleet(NamedTuple):
+    """What rules measure, and the open alerts by rule and severity."""
+
+    measurements: list[Measurement]
+    open_alerts: Mapping[tuple[str, str], int]
+
+
 def shown_value(metric: str, value: float) -> str:
     """Return a value of a metric with its unit."""
     unit = METRICS[metric].unit

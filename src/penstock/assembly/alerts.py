@@ -26,7 +26,7 @@ from penstock.core.errors import InvalidInput
 from penstock.db.store import Transactions
 from penstock.egress.http_client import HttpClient, Request, RequestFailed
 
-__all__ = ["build_evaluator", "build_sender"]
+__all__ = ["build_evaluator", "build_sender", "disk_measurements"]
 
 HEARTBEAT_SECONDS = 10.0
 
@@ -41,7 +41,7 @@ def build_evaluator(
         rules_of(declared),
         interval_us=parse_duration(declared.interval),
         clock=clock,
-        local=_disk(settings),
+        local=disk_measurements(settings),
         heartbeat=_heartbeat(declared.heartbeat, settings),
     )
 
@@ -81,7 +81,7 @@ def _tls(settings: Settings) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=settings.egress_ca_file or None)
 
 
-def _disk(settings: Settings) -> Callable[[], Sequence[Measurement]]:
+def disk_measurements(settings: Settings) -> Callable[[], Sequence[Measurement]]:
     """Return the measurement of the disk that holds a SQLite file."""
     file = store_file(settings.database_url)
 

@@ -23,13 +23,19 @@ from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 if TYPE_CHECKING:
     from penstock.server.listener import ApiServer
+    from penstock.server.metrics import Metrics
     from penstock.server.routes import PageSite
 
 __all__ = ["build_api"]
 
 
-def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
-    """Build the API server of this process, bound to its port and not yet serving."""
+def build_api(
+    client: Client, settings: Settings, events: Events, metrics: Metrics | None = None
+) -> ApiServer:
+    """Build the API server of this process, bound to its port and not yet serving.
+
+    metrics: what it serves at `/metrics`.
+    """
     # Importing the web stack takes half a second: only processes that serve load it.
     from penstock.assembly.routes import ROUTES
     from penstock.server.app import build  # as above
@@ -77,6 +83,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
         events=events,
         trigger=trigger,
         receiving=build_push_auth(client.store, settings),
+        metrics=metrics,
     )
     return ApiServer(api, host=settings.api_host, port=settings.api_port)
 

@@ -52,6 +52,8 @@ class _Started(NamedTuple):
     services: list[str]
     url: str | None
     key: str | None
+    metrics: str | None = None
+    """Where a process without an API serves its metrics."""
 
 
 RELOAD = click.option(
@@ -90,7 +92,7 @@ def api(app: App, /, **given: Any) -> None:
 
 
 @click.command("worker", cls=Command)
-@setting_options("pipelines", "pool", "worker_slots")
+@setting_options("pipelines", "pool", "worker_slots", "metrics_port")
 @RELOAD
 @click.pass_obj
 def worker(app: App, /, *, reload: bool, **given: Any) -> None:
@@ -106,7 +108,7 @@ def worker(app: App, /, *, reload: bool, **given: Any) -> None:
 
 
 @click.command("scheduler", cls=Command)
-@setting_options("pipelines")
+@setting_options("pipelines", "metrics_port")
 @click.pass_obj
 def scheduler(app: App, /, **given: Any) -> None:
     """Run the scheduler and the other services, but no worker.
@@ -137,6 +139,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         development_key,
         load_pipelines,
     )
+    from penstock.assembly.telemetry import process_telemetry  # as above
     from penstock.audit.telemetry import Events  # as above
 
     declared = load_pipelines(settings.pipelines)
@@ -150,12 +153,13 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         stopping.set()
 
     with (
-        open_client(settings, actor=parts.command, create=True) as client,
+        open_client(settings, actor=parts.command, create=True, events=events) as client,
         _signals(stopping) as received,
-        EventLog.attached(app, settings, events, client),
+        process_telemetry(client, settings, events, declared, has_api=parts.api) as telemetry,
+        EventLog.attached(app, settings, events, client, telemetry.log),
     ):
         client.register(declared)
-        server = build_api(client, settings, events) if parts.api else None
+        server = build_api(client, settings, events, telemetry.metrics) if parts.api else None
         url = None if server is None else server.url
         # An endpoint on this machine reaches the API of this process without further settings.
         callback_url = url if is_loopback(settings.api_host) else None
@@ -176,9 +180,8 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
             made.start()
         if server is not None:
             server.start()
-        names = sorted(pipeline.name for pipeline in declared)
-        services = [loop.name for loop in loops]
-        _introduce(app, settings, parts, _Started(names, services, url, key))
+        names, services = sorted(one.name for one in declared), [loop.name for loop in loops]
+        _introduce(app, settings, parts, _Started(names, services, url, key, telemetry.url))
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
@@ -213,7 +216,7 @@ def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -
     if app.is_json:
         record = {"action": "up", "command": parts.command, "pid": os.getpid(), "database": where,
                   "pipelines": names, "services": parts.services, "worker": parts.worker,
-                  "api": url, "development_key": key}  # fmt: skip
+                  "api": url, "metrics": started.metrics, "development_key": key}  # fmt: skip
         click.echo(json.dumps(record))
     what = "" if parts.command == "up" else f" {parts.command}"
     app.hint(f"Penstock{what} is up (process {os.getpid()}).")
@@ -227,6 +230,8 @@ def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -
     if url is not None:
         app.hint(f"  api        {url}/api/v1   (OpenAPI: {url}/openapi.json)")
         app.hint(f"  dashboard  {url}/")
+    if started.metrics is not None:
+        app.hint(f"  metrics    {started.metrics}")
     if key is not None:
         app.hint(f"  key        {key}   (development, this machine only)")
     missing = "none: add --pipelines my_pipelines.py to execute runs"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.assembly.settings import Settings, load, sqlite_path, store_file
+from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
@@ -71,8 +72,13 @@ def migrate_store(settings: Settings) -> list[str]:
 
 
 @contextlib.contextmanager
-def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iterator[Client]:
-    """Open a client for one command. A missing SQLite file is created only with `create`."""
+def open_client(
+    settings: Settings, *, actor: str, create: bool = False, events: Events | None = None
+) -> Iterator[Client]:
+    """Open a client for one command. A missing SQLite file is created only with `create`.
+
+    events: the stream on which facts are emitted after their commit.
+    """
     url = settings.database_url
     if url.startswith("sqlite:") and not create:
         path = sqlite_path(url)
@@ -82,6 +88,7 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
                 "`penstock db migrate`, or name another with --database-url."
             )
     store = open_store(settings, migrate=create)
+    store.events = events
     probes = _LazyProbes(settings)
     try:
         yield Client(store, actor=actor, probe=probes)

@@ -20,6 +20,7 @@ from penstock.egress.http_client import HttpResponse, Request
 from penstock.egress.policy import parse_target
 from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.telemetry.declared import parse_telemetry
 from penstock.worker.endpoints.claims import endpoint_list
 from penstock.worker.endpoints.dispatcher import Dispatcher, DispatcherOptions
 from penstock.worker.endpoints.exchange import Exchanger, FakeReply, fake_response
@@ -52,6 +53,7 @@ def build_dispatcher(
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
         clock=used,
         signs=reply is None,
+        trace_share=parse_telemetry(settings.telemetry).sample,
     )
     return Dispatcher(
         store,

@@ -36,6 +36,7 @@ from penstock.egress.oidc import SigningKey
 from penstock.egress.policy import parse_target
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.services.health_checks import HealthCheck
+from penstock.telemetry.declared import parse_telemetry
 
 if TYPE_CHECKING:
     from penstock.server.push_auth import PushAuth
@@ -104,6 +105,7 @@ def build_pusher(
         options=PusherOptions(
             threads=settings.push_threads if clock is None else 0,
             holder=f"{socket.gethostname()}:{os.getpid()}",
+            trace_share=parse_telemetry(settings.telemetry).sample,
         ),
     )
 

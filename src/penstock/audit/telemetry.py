@@ -1,24 +1,25 @@
-"""Telemetry: typed events on one stream; logs, the live view and tests subscribe to it.
+"""Telemetry: typed events on one stream; logs, metrics, traces and tests subscribe to it.
 
 Emitting never fails and costs nothing without subscribers. An event is a fact that already
-happened; nothing may depend on it for correctness.
+happened; nothing may depend on it for correctness. Facts of a transaction are emitted after its
+commit, on the stream of its store (`audit.store.telemetry`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
 
 from penstock.core.naming import ProcessorKey
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Base of all events; `action` is a stable, machine-readable verb."""
 
     @property
@@ -29,21 +30,24 @@ class Event:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event's fields."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-@dataclass(frozen=True, slots=True)
-class RunStarted(Event):
+class RunStarted(Event, frozen=True):
     """A processor is about to run."""
 
     run_id: int
     customer_id: str
     processor_key: ProcessorKey
     attempt: int
+    flow_id: int | None = None
+    correlation_id: str | None = None
+    """None: the id of the first attempt, `root_run_id`, stands for it."""
+    root_run_id: int = 0
+    item_key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnded(Event):
+class RunEnded(Event, frozen=True):
     """A run's end was stored."""
 
     run_id: int
@@ -58,18 +62,88 @@ class RunEnded(Event):
     traceback: str | None = None
     why: str | None = None
     """Why the run is retried or not."""
+    attempt: int = 1
+    flow_id: int | None = None
+    correlation_id: str | None = None
+    root_run_id: int = 0
+    partition: str | None = None
+    item_key: str = ""
+    waited_us: int = 0
+    """From when the attempt was due until it was claimed."""
+    duration_us: int | None = None
+    """Time that it executed; None if its worker did not measure it."""
+    started_at: int | None = None
+    records: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunRefused(Event):
+class FlowEnded(Event, frozen=True, kw_only=True):
+    """A flow ended."""
+
+    flow_id: int
+    customer_id: str
+    pipeline: str
+    partition: str
+    mode: str
+    generation: int
+    state: str
+    correlation_id: str
+    trigger_source: str
+    started_at: int
+    ended_at: int
+    message_id: str | None = None
+    """The message that opened it."""
+
+
+class PhaseEnded(Event, frozen=True, kw_only=True):
+    """A phase of a flow ended, or its last straggler completed it."""
+
+    flow_id: int
+    customer_id: str
+    pipeline: str
+    phase: str
+    mode: str
+    state: str
+    correlation_id: str
+    started_at: int | None
+    ended_at: int
+    completed: int
+    expected: int
+
+
+class GateDecided(Event, frozen=True, kw_only=True):
+    """A gate decided whether a phase, one processor, or a run outside flows may start."""
+
+    customer_id: str
+    pipeline: str
+    phase: str
+    processor: str
+    mode: str
+    verdict: str
+    status: str
+    completeness: float
+    quality: float
+    reason: str
+    source: str
+    at: int
+    flow_id: int | None = None
+    run_id: int | None = None
+    correlation_id: str = ""
+    probed_us: int = 0
+    """Time of its slowest probe."""
+    scanned_bytes: int = 0
+    checks: dict[str, tuple[int, int]] = {}
+    """Number of checked and of missing dependencies, by kind."""
+    tries: int = 0
+
+
+class RunRefused(Event, frozen=True):
     """A result came too late: its token was stale and nothing was changed."""
 
     run_id: int
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked(Event):
+class Ticked(Event, frozen=True):
     """The scheduler started occurrences."""
 
     due: int
@@ -79,8 +153,7 @@ class Ticked(Event):
     missed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Swept(Event):
+class Swept(Event, frozen=True):
     """The sweeper repaired something."""
 
     sessions: int
@@ -91,8 +164,7 @@ class Swept(Event):
     expired: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerHeartbeat(Event):
+class WorkerHeartbeat(Event, frozen=True):
     """A worker tried to renew its session."""
 
     session_id: int
@@ -100,8 +172,7 @@ class WorkerHeartbeat(Event):
     held: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served(Event):
+class Served(Event, frozen=True, kw_only=True):
     """The API responded to a request."""
 
     request_id: str
@@ -111,10 +182,12 @@ class Served(Event):
     seconds: float
     key: str | None
     customer_id: str | None
+    route: str = ""
+    traceparent: str | None = None
+    """The context that the request brought."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotTaken(Event):
+class SlotTaken(Event, frozen=True):
     """A slot of a limit was granted, `waited_us` after it was requested."""
 
     limit: str
@@ -123,8 +196,15 @@ class SlotTaken(Event):
     waited_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLeaseLost(Event):
+class SlotReleased(Event, frozen=True):
+    """A slot of a limit was released."""
+
+    limit: str
+    holder: str
+    token: int
+
+
+class SlotLeaseLost(Event, frozen=True):
     """A slot was not renewed in time, or was revoked; its holder has been notified."""
 
     limit: str
@@ -132,8 +212,7 @@ class SlotLeaseLost(Event):
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaHit(Event):
+class QuotaHit(Event, frozen=True):
     """A quota error was reported for a limit; `effective` is its capacity from now on."""
 
     limit: str
@@ -142,8 +221,7 @@ class QuotaHit(Event):
     effective: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushPosted(Event):
+class PushPosted(Event, frozen=True, kw_only=True):
     """A message was posted to an endpoint; `outcome` is ack, nack, gone or stale."""
 
     subscription: str
@@ -155,10 +233,14 @@ class PushPosted(Event):
     failure: str
     seconds: float
     window: int
+    traceparent: str = ""
+    """The context that the request carried."""
+    parent: str | None = None
+    """The span that published the message."""
+    correlation_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSent(Event):
+class RequestSent(Event, frozen=True, kw_only=True):
     """A run was sent to its endpoint; `outcome` is done, accepted, failed or stale."""
 
     processor: str
@@ -170,10 +252,28 @@ class RequestSent(Event):
     failure: str
     seconds: float
     window: int
+    correlation_id: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushRefused(Event):
+class MessageHandled(Event, frozen=True, kw_only=True):
+    """A consumer handled a message."""
+
+    subscription: str
+    message_id: str
+    outcome: str
+    handler: str
+    via: str
+    attempt: int | None
+    error_type: str
+    seconds: float
+    traceparent: str
+    """The context of the handling."""
+    parent: str | None = None
+    """The span that delivered or published the message."""
+    correlation_id: str = ""
+
+
+class PushRefused(Event, frozen=True, kw_only=True):
     """An incoming push was not accepted; the reason is for operators only."""
 
     subscription: str
@@ -181,8 +281,7 @@ class PushRefused(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushAccepted(Event):
+class PushAccepted(Event, frozen=True, kw_only=True):
     """An incoming push was stored: published, a duplicate, or kept as poison."""
 
     subscription: str
@@ -190,24 +289,22 @@ class PushAccepted(Event):
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceError(Event):
+class ServiceError(Event, frozen=True):
     """A service's step failed; the service backs off and retries."""
 
     service: str
     error: str
     seconds: float
+    exception: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceStarted(Event):
+class ServiceStarted(Event, frozen=True):
     """A service's loop started."""
 
     service: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceStopped(Event):
+class ServiceStopped(Event, frozen=True):
     """A service's loop ended."""
 
     service: str
@@ -217,33 +314,56 @@ class Events:
     """A stream of events with any number of subscribers."""
 
     def __init__(self) -> None:
-        self._subscribers: tuple[Callable[[Event], None], ...] = ()
+        self._subscribers: tuple[tuple[Callable[[Event], None], frozenset[type]], ...] = ()
+        self._routes: dict[type, tuple[Callable[[Event], None], ...]] = {}
         self._changing = threading.Lock()
 
     @property
     def has_subscribers(self) -> bool:
-        """Whether there are subscribers; hot loops build no events otherwise."""
+        """Whether there are subscribers."""
         return bool(self._subscribers)
 
-    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Add a subscriber; return a function that removes this subscription."""
+    def wants(self, kind: type[Event]) -> bool:
+        """Return whether a kind of event has subscribers; hot loops build no events otherwise."""
+        return bool(self._routes.get(kind) or self._route(kind))
 
-        def call(event: Event) -> None:
-            subscriber(event)
+    def subscribe(
+        self, subscriber: Callable[[Event], None], kinds: Iterable[type[Event]] = ()
+    ) -> Callable[[], None]:
+        """Add a subscriber of some kinds of events, or of all; return a function that removes it.
 
-        with self._changing:
-            self._subscribers = (*self._subscribers, call)
-
-        def unsubscribe() -> None:
-            with self._changing:
-                self._subscribers = tuple(s for s in self._subscribers if s is not call)
-
-        return unsubscribe
+        Subscribers run in the thread that emits: they must be fast and must not wait.
+        """
+        entry = ((lambda event: subscriber(event)), frozenset(kinds))
+        self._change(lambda known: (*known, entry))
+        return lambda: self._change(lambda known: tuple(one for one in known if one is not entry))
 
     def emit(self, event: Event) -> None:
         """Call every subscriber; a failure is logged and does not affect the others."""
-        for subscriber in self._subscribers:
+        kind = type(event)
+        for subscriber in self._routes.get(kind) or self._route(kind):
             try:
                 subscriber(event)
             except Exception:
                 log.exception("an event subscriber failed on %s", event.action)
+
+    def _route(self, kind: type) -> tuple[Callable[[Event], None], ...]:
+        with self._changing:
+            found = self._routes[kind] = tuple(
+                call for call, kinds in self._subscribers if not kinds or kind in kinds
+            )
+        return found
+
+    def _change(self, change: Callable[[Any], Any]) -> None:
+        with self._changing:
+            self._subscribers = change(self._subscribers)
+            self._routes = {}
+
+
+def log_event(logger: logging.Logger, level: int, text: str, event: Event | None) -> None:
+    """Log an event where it happens; the event log writes its fields with the line."""
+    logger.log(level, text, extra={EVENT: event})
+
+
+EVENT: Final = "event"
+"""Name of the attribute of a log record that has its event."""

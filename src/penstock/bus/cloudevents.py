@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.bus.rules import ATTRIBUTE_VALUE_BYTES_MAX
 from penstock.core.clock import Micros, iso
+from penstock.core.tracing.trace_context import TRACEPARENT, TraceContext, span_of, trace_of
 
 SOURCE: Final = "penstock"
 FILTERABLE_FIELDS: Final = (
@@ -30,15 +31,29 @@ def event_attributes(
         for name in FILTERABLE_FIELDS
         if isinstance(payload.get(name), str | int) and not isinstance(payload[name], bool)
     }
-    return {
-        name: value
-        for name, value in shown.items()
-        if len(value.encode()) <= ATTRIBUTE_VALUE_BYTES_MAX
-    } | {
-        "ce-specversion": "1.0",
-        "ce-id": str(number),
-        "ce-source": SOURCE,
-        "ce-type": topic,
-        "ce-time": iso(at),
-        "content-type": "application/json",
-    }
+    return (
+        {
+            name: value
+            for name, value in shown.items()
+            if len(value.encode()) <= ATTRIBUTE_VALUE_BYTES_MAX
+        }
+        | _trace(payload)
+        | {
+            "ce-specversion": "1.0",
+            "ce-id": str(number),
+            "ce-source": SOURCE,
+            "ce-type": topic,
+            "ce-time": iso(at),
+            "content-type": "application/json",
+        }
+    )
+
+
+def _trace(payload: Mapping[str, Any]) -> dict[str, str]:
+    """Return the trace context of an event about a flow: the span of its phase, or of the flow."""
+    correlation, flow = payload.get("correlation_id"), payload.get("flow_id")
+    if not isinstance(correlation, str) or not isinstance(flow, str):
+        return {}
+    phase = payload.get("phase")
+    subject = ("phase", flow, phase) if phase else ("flow", flow)
+    return {TRACEPARENT: TraceContext(trace_of(correlation), span_of(*subject)).header}

@@ -17,17 +17,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.audit.telemetry import (
+    EVENT,
     Event,
     Events,
+    FlowEnded,
+    GateDecided,
+    MessageHandled,
+    PhaseEnded,
     PushAccepted,
     PushPosted,
     PushRefused,
+    QuotaHit,
     RequestSent,
     RunEnded,
     RunRefused,
     RunStarted,
     Served,
     ServiceError,
+    SlotLeaseLost,
+    SlotReleased,
+    SlotTaken,
     Swept,
     Ticked,
     WorkerHeartbeat,
@@ -37,6 +46,8 @@ from penstock.cli.output import error_text, escape_control, plural
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.redact import redact_json, redact_text
+from penstock.telemetry.log_lines import LogSink, log_line
+from penstock.telemetry.processor_names import ProcessorNames, unknown_name
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -58,7 +69,10 @@ class EventLog:
         level: str = "info",
         name_of: Callable[[int], str] = str,
         clock: Clock | None = None,
+        export: LogSink | None = None,
     ) -> None:
+        """`export` also receives every line, as a record."""
+        self._export = export
         self._write = write
         self._as_json = as_json
         self._level = LEVELS.index(level)
@@ -72,14 +86,22 @@ class EventLog:
     @classmethod
     @contextlib.contextmanager
     def attached(
-        cls, app: App, settings: Settings, events: Events, client: Client
+        cls,
+        app: App,
+        settings: Settings,
+        events: Events,
+        client: Client,
+        export: LogSink | None = None,
     ) -> Iterator[None]:
-        """Log the process's events and the records of standard logging while the block runs."""
+        """Log the process's events and the records of standard logging while the block runs.
+
+        export: also receives every line, as a record.
+        """
         as_json = app.is_json or settings.log_format == "json"
         level = "warning" if app.is_quiet else settings.log_level
         writer = LogWriter(click.echo, lambda count: log.dropped_line(count))
-        log = cls(writer.put, as_json=as_json, level=level, name_of=_Names(client))
-        leave = events.subscribe(log)
+        log = cls(writer.put, as_json=as_json, level=level, name_of=_names(client), export=export)
+        leave = events.subscribe(log, logged_kinds(level))
         handler = _Handler(log)
         root = logging.getLogger()
         before = root.level
@@ -117,6 +139,8 @@ class EventLog:
     ) -> None:
         """Write one line; a frequent one (`is_one_of_many`) beyond the rate limit is counted."""
         now = self._clock.now()
+        if self._export is not None:
+            self._export(log_line(now, level, redact_text(text), record))
         with self._lock:
             if now // 1_000_000 != self._second:
                 self._write_suppressed(now)
@@ -157,6 +181,16 @@ class EventLog:
         mark = {"warning": "! ", "error": "! "}.get(level, "")
         shown = escape_control(redact_text(text))
         return f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{shown}"
+
+
+def logged_kinds(level: str) -> list[type[Event]]:
+    """Return the events that a log of a level subscribes to.
+
+    Where code logs an event itself (`log_event`), the line comes from there.
+    """
+    own = {FlowEnded, GateDecided, MessageHandled, PhaseEnded, QuotaHit}
+    own |= {SlotLeaseLost, SlotReleased, SlotTaken} | (set() if level == "debug" else {RunStarted})
+    return [kind for kind in Event.__subclasses__() if kind not in own]
 
 
 def _counted(record: dict[str, Any]) -> str:
@@ -245,26 +279,29 @@ def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
     if isinstance(event, RunStarted | RunEnded):
         pipeline, _, processor = name_of(event.processor_key).partition("/")
         fields |= {"pipeline": pipeline, "processor": processor or pipeline}
+        if fields.pop("root_run_id") and event.correlation_id is None:
+            fields["correlation_id"] = encode("run", event.root_run_id)
+    fields.pop("exception", None)
+    if fields.get("flow_id") is not None:
+        fields["flow_id"] = encode("flow", fields["flow_id"])
     if isinstance(event, RunEnded):
         fields |= {"retry": bool(event.retry), "dead": bool(event.dead)}
         optional = ("error_class", "error", "traceback", "why")
         fields = {k: v for k, v in fields.items() if v is not None or k not in optional}
-    if "run_id" in fields:
+    if fields.get("run_id") is not None:
         fields["run_id"] = encode("run", fields["run_id"])
     return fields
 
 
-class _Names:
-    """Lookup of pipeline/processor by processor key; an unknown key reloads the table."""
+def _names(client: Client) -> Callable[[int], str]:
+    """Return the lookup of `pipeline/processor` by the key of a processor."""
+    names = ProcessorNames(client.views.processor_paths)
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._names: dict[int, str] = {}
+    def name_of(key: int) -> str:
+        found = names(key)
+        return found.processor if found == unknown_name(key) else f"{found[0]}/{found[2]}"
 
-    def __call__(self, processor: int) -> str:
-        if processor not in self._names:
-            self._names = self._client.views.processor_names()
-        return self._names.get(processor, f"processor {processor}")
+    return name_of
 
 
 class _Handler(logging.Handler):
@@ -280,10 +317,17 @@ class _Handler(logging.Handler):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text = f"{text}: {record.exc_info[1]!r}"
+        event = getattr(record, EVENT, None)
+        if isinstance(event, Event):
+            fields = {"action": event.action, **_public(event, str), "message": text}
+            self._log.write(_known(level), text, fields)
+            return
         run_id = getattr(record, "run_id", None)
         shown = f"{run_id} {text}" if run_id else text
         extra = {"run_id": run_id} if run_id else {}
-        known = level if level in LEVELS else "info"
-        self._log.write(
-            known, shown, {"action": "log", "logger": record.name, "message": text, **extra}
-        )
+        fields = {"action": "log", "logger": record.name, "message": text, **extra}
+        self._log.write(_known(level), shown, fields)
+
+
+def _known(level: str) -> str:
+    return level if level in LEVELS else "info"

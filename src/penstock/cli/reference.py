@@ -20,6 +20,7 @@ import click
 
 from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS
 from penstock.assembly.settings.setting import Setting
+from penstock.assets.metrics_page import metrics_page
 from penstock.bus.transports.table import transports_page
 from penstock.cli.app import Command, Group
 from penstock.cli.python_reference import python_page
@@ -259,6 +260,7 @@ def main(folder: str) -> None:
     pages = {
         "cli.md": cli_page(),
         "settings.md": settings_page(),
+        "metrics.md": metrics_page(NOTE),
         "public-api.md": public_page(),
         "python.md": python_page(),
         "transports.md": transports_page(NOTE),

@@ -47,6 +47,7 @@ from penstock.consumer.router import (
     Router,
     Shape,
 )
+from penstock.consumer.telemetry import ConsumerTelemetry
 from penstock.core.clock import HOUR, Micros
 from penstock.core.errors import SettingsError
 from penstock.pipelines.declare.collect import Collect
@@ -101,6 +102,7 @@ class Consumer:
         self._router = Router()
         self._loops = LoopRunner()
         self._alerts = AlertReports(alert, self.options.clock)
+        self.telemetry = ConsumerTelemetry(self.options)
         self._identity = Identity(
             service=self.options.service or name,
             env=self.options.env,
@@ -207,6 +209,7 @@ class Consumer:
     def submit(self, message: Message) -> Future[Disposition]:
         """Handle a message as soon as a thread is free; the future never raises."""
         end: Future[Disposition] = Future()
+        message.received_s = self.options.clock.monotonic()
         self._pool().submit(self._process, Item(message, end))
         return end
 
@@ -237,11 +240,13 @@ class Consumer:
             # Messages in progress may have joined a batch or started a prune: check again.
             threads.shutdown(wait=True)
         self._loops.close()
+        self.telemetry.close()
         self.sink.close()
 
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._threads is None:
+                self.telemetry.start()
                 self._threads = ThreadPoolExecutor(
                     self.options.concurrency, thread_name_prefix="penstock-consumer"
                 )
@@ -291,6 +296,8 @@ class Consumer:
             )
             (self.options.log or to_stdout)(render_line(line))
             self._alerts.send(self._identity, item.message, end)
+            took = self.options.clock.monotonic() - item.message.received_s
+            self.telemetry.handled(item.message, end, max(0.0, took))
             self._prune_hourly()
         except Exception:
             log.exception("logging the outcome of message %s failed", item.message.id)

@@ -1,6 +1,7 @@
 """Push endpoint: a plain ASGI application without a framework, mountable anywhere.
 
     POST {path} or /   one push          GET /healthz   liveness     GET /readyz   sink reachable
+                                         GET /metrics   Prometheus
 
 Invalid input gets a 4xx response (or 2xx, if there is no dead-letter policy to handle it), never
 5xx. The number of pushes in progress is bounded: above it the response is 429, and the broker
@@ -21,6 +22,7 @@ from penstock.consumer.handling import malformed, misdirected
 from penstock.consumer.message import Message, of_push
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
+from penstock.core.tracing.trace_context import TRACEPARENT
 from penstock.flows.gates.acknowledge import GateResponse
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 INFLIGHT_MIN: Final = 64
 """Minimum for the number of pushes in progress at once, regardless of concurrency."""
 
@@ -88,6 +91,12 @@ class PushApp:
             if method not in ("GET", "HEAD"):
                 raise _Refused(405, "only GET is allowed", allow="GET, HEAD")
             await self._health(path, scope, send)
+        elif path == "/metrics":
+            if method != "GET":
+                raise _Refused(405, "only GET is allowed", allow="GET")
+            await self._verify(_headers(scope))
+            text = await asyncio.to_thread(self._consumer.telemetry.metrics.text)
+            await _send(send, 200, text, {"content-type": METRICS_TYPE}, scope)
         elif path in (self._options.path, "/"):
             if method != "POST":
                 raise _Refused(405, "only POST is allowed", allow="POST")
@@ -118,7 +127,13 @@ class PushApp:
         else:
             # Decoding ten megabytes would block the event loop for other requests.
             read = await asyncio.to_thread(decode, body, subscription=consumer.name)
-        message = of_push(read, body, subscription=consumer.name, topic=consumer.topic)
+        message = of_push(
+            read,
+            body,
+            subscription=consumer.name,
+            topic=consumer.topic,
+            traceparent=headers.get(TRACEPARENT),
+        )
         if not isinstance(read, Poison):
             future = consumer.submit(message)
         else:
@@ -203,7 +218,13 @@ async def _respond(
     send: Send, status: int, value: Any, headers: Mapping[str, str], scope: Scope
 ) -> None:
     body = json.dumps(value).encode()
-    named = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+    await _send(send, status, body, {"content-type": "application/json", **headers}, scope)
+
+
+async def _send(
+    send: Send, status: int, body: bytes, headers: Mapping[str, str], scope: Scope
+) -> None:
+    named = {"content-length": str(len(body)), **headers}
     raw = [(name.encode(), text.encode("latin-1", "replace")) for name, text in named.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     sent = b"" if scope.get("method") == "HEAD" else body

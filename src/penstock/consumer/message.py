@@ -17,6 +17,12 @@ from penstock.consumer.failure import Reject
 from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput
 from penstock.core.json_profile import parse_json
+from penstock.core.tracing.trace_context import (
+    TRACEPARENT,
+    TraceContext,
+    message_context,
+    span_of,
+)
 
 Via = Literal["push", "pull"]
 
@@ -65,6 +71,10 @@ class Message:
     """Return value of the gate; None without a gate."""
     has_dead_letters: bool | None = None
     """Whether the subscription has a dead-letter policy; None if the broker did not report it."""
+    delivered_under: str | None = None
+    """Header `traceparent` of the request that delivered it."""
+    received_s: float = 0.0
+    """Monotonic time at which the consumer received it."""
 
     @property
     def correlation_id(self) -> str:
@@ -74,7 +84,22 @@ class Message:
     @property
     def follow_up(self) -> dict[str, str]:
         """Attributes for messages that a handler publishes, so that a trace continues in them."""
-        return {CORRELATION: self.correlation_id, CAUSATION: self.id}
+        return {
+            CORRELATION: self.correlation_id,
+            CAUSATION: self.id,
+            TRACEPARENT: self.traceparent,
+        }
+
+    @property
+    def traceparent(self) -> str:
+        """W3C trace context of handling this message, for requests that a handler makes."""
+        span_id = span_of("message", self.subscription, self.id, self.attempt or 0)
+        return TraceContext(self.trace[0], span_id).header
+
+    @property
+    def trace(self) -> tuple[str, str | None]:
+        """Trace id of the message, and the span that delivered it, if known."""
+        return message_context(self.attributes, self.id, self.delivered_under)
 
     @property
     def text(self) -> str:
@@ -102,9 +127,17 @@ def of_delivery(delivery: Delivery) -> Message:
 
 
 def of_push(
-    pushed: PushedMessage | Poison, body: bytes, *, subscription: str, topic: str | None
+    pushed: PushedMessage | Poison,
+    body: bytes,
+    *,
+    subscription: str,
+    topic: str | None,
+    traceparent: str | None = None,
 ) -> Message:
-    """Return the message of a push envelope; an invalid body gets its digest as the id."""
+    """Return the message of a push envelope; an invalid body gets its digest as the id.
+
+    traceparent: the header of the push.
+    """
     if isinstance(pushed, PushedMessage):
         parts: dict[str, Any] = {
             "id": pushed.message_id,
@@ -123,6 +156,7 @@ def of_push(
         publish_time=pushed.publish_time,
         attempt=pushed.attempt,
         via="push",
+        delivered_under=traceparent,
         # Brokers send the number of the attempt if and only if there is a dead-letter policy.
         has_dead_letters=True
         if pushed.attempt is not None

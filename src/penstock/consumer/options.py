@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from penstock.core.clock import HOUR, SECOND, Clock, Duration, Micros, SystemClock, parse_duration
 from penstock.core.errors import SettingsError
@@ -27,7 +27,9 @@ class ConsumerOptions:
     time in which the broker may redeliver. audit_bytes_max: bytes of data kept of a poison message
     that is dropped. extend: new deadline, from now, while a message is being handled. hold_max:
     maximum time for which deadlines are extended. drain: how long a stop waits for messages in
-    progress. clock: source of time. log: function that receives the JSON lines; default stdout.
+    progress. telemetry: fields of the setting of that name, such as otlp_endpoint, and metrics_port
+    (with metrics_host), on which a pull worker serves its metrics. clock: source of time. log:
+    function that receives the JSON lines; default stdout.
     """
 
     service: str = ""
@@ -46,6 +48,7 @@ class ConsumerOptions:
     extend: Duration = "60s"
     hold_max: Duration = "1h"
     drain: Duration = "30s"
+    telemetry: Mapping[str, Any] = field(default_factory=dict)
     clock: Clock = field(default_factory=SystemClock)
     log: Callable[[str], None] | None = None
 

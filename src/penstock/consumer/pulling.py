@@ -275,7 +275,7 @@ class PullWorker:
 
     def run(self) -> None:
         """Start, wait for SIGTERM, SIGINT or a call of `stop`, then stop."""
-        with self._signals():
+        with self._signals(), self._consumer.telemetry.serve():
             self.start()
             wait_for_handler(self._stop)
             self.stop()

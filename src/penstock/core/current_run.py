@@ -25,6 +25,16 @@ class HeldRunIdentity(Protocol):
         """Name of the customer that owns the run."""
         ...
 
+    @property
+    def correlation_id(self) -> str | None:
+        """Correlation id; None if the id of its first attempt stands for it."""
+        ...
+
+    @property
+    def root_run_id(self) -> int | None:
+        """Key of its first attempt; None for the first attempt."""
+        ...
+
 
 class CurrentRun(Protocol):
     """The part of a run that slots use."""

@@ -99,6 +99,11 @@ class Tx(Protocol):
         """Wake waiters once the transaction is durable; there may be work. Best effort."""
         ...
 
+    @property
+    def events(self) -> object | None:
+        """The stream on which facts of this transaction are emitted after its commit."""
+        ...
+
 
 class Single(Generic[T]):
     """A transaction body that runs exactly one statement and does not catch its errors.
@@ -171,6 +176,9 @@ class StoreView(Transactions, Protocol):
 
 class Store(StoreView, Protocol):
     """A database that holds Penstock's state, for the code that opens, migrates and closes it."""
+
+    events: object | None
+    """The stream of events of this process (`audit.telemetry.Events`); None emits nothing."""
 
     def migrate(self) -> list[str]:
         """Apply missing migrations; return their names."""

@@ -20,9 +20,12 @@ from typing import Any, Final, NamedTuple
 from penstock.audit.rows import Entry, NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
+from penstock.audit.store.telemetry import emit_after_commit
+from penstock.audit.telemetry import Event, GateDecided, log_event
 from penstock.core.clock import MINUTE
 from penstock.core.errors import StoreError
 from penstock.core.ids import encode
+from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.core.stored_json import dumps
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.messages import (
@@ -31,6 +34,7 @@ from penstock.flows.advance.messages import (
     decision_context,
     intervention_payload,
 )
+from penstock.flows.advance.telemetry import decision_event
 from penstock.flows.gates.acknowledge import gate_response
 from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide
@@ -112,6 +116,8 @@ class _Writes:
     resolved: list[str] = field(default_factory=list)
     interventions: list[NewIntervention] = field(default_factory=list)
     closed: list[tuple[int, str, str, str]] = field(default_factory=list)
+    logs: list[tuple[str, str, Event]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def add(self, part: _Writes) -> None:
         """Add the rows of another gate."""
@@ -251,18 +257,17 @@ class RunGates:
             )
         )
         writes.decisions.append(
-            NewDecision(
-                gate.customer_key, gate.pipeline_key, -gate.run_id, gate.phase, gate.processor,
-                gate.partition, gate.mode, decision.verdict.value, result.status,
-                decision.completeness, decision.quality, dumps(given), dumps(decision),
-                gate.source,
-            )
+            NewDecision(*_gate_columns(gate), gate.mode, decision.verdict.value, result.status,
+                        decision.completeness, decision.quality, dumps(given), dumps(decision),
+                        gate.source)
         )  # fmt: skip
+        event = _event(gate, given, decision)
+        writes.events.append(event)
         if gate.status != result.status or result.runs or ends:
-            level = logging.getLevelNamesMapping()[result.log_level]
-            text = "gate of %s (%s.%s %s): %s, %s"
-            log.log(level, text, encode("run", gate.run_id), gate.pipeline, gate.processor,
-                    gate.partition, result.status, result.reason)  # fmt: skip
+            where = f"{gate.pipeline}.{gate.processor} {gate.partition}"
+            shown = f"gate of {encode('run', gate.run_id)} ({where})"
+            text = f"{shown}: {result.status}, {result.reason}"
+            writes.logs.append((result.log_level, text, event))
         if result.runs:
             writes.passed.append((gate.run_id, gate.ordering_key))
         elif ends:
@@ -270,12 +275,9 @@ class RunGates:
         self._note(gate, given, decision, writes, ends=ends)
         if decision.intervention and not ends:
             writes.interventions.append(
-                NewIntervention(
-                    gate.customer_key, gate.pipeline_key, -gate.run_id, gate.phase,
-                    gate.processor, gate.partition, json.dumps(list(decision.missing)),
-                    result.reason, gate.tries, gate.correlation_id,
-                    intervention_payload(given.assessments, decision),
-                )
+                NewIntervention(*_gate_columns(gate), json.dumps(list(decision.missing)),
+                                result.reason, gate.tries, gate.correlation_id,
+                                intervention_payload(given.assessments, decision))
             )  # fmt: skip
         elif is_short or gate.status == GateStatus.MISSING_HISTORICAL:
             resolution = f"the gate's verdict is {decision.verdict}"
@@ -325,6 +327,8 @@ class RunGates:
 
     def _write(self, tx: Tx, writes: _Writes) -> RunGateCounts:
         run_gate_decide_many(tx, writes.decided)
+        tx.after_commit(lambda: _log(writes.logs))
+        emit_after_commit(tx, GateDecided, lambda: writes.events)
         decision_put_many(tx, writes.decisions)
         intervention_put_many(tx, writes.interventions)
         intervention_close_many(tx, writes.closed)
@@ -434,3 +438,32 @@ def _failed(gate: RunGateRow, decision: Decision, token: int, actor: str) -> Run
         actor=actor,
         why="its gate does not let it start",
     )
+
+
+def _gate_columns(gate: RunGateRow) -> tuple[CustomerKey, PipelineKey, int, str, str, str]:
+    """Return the columns that identify the gate of a run."""
+    return (
+        gate.customer_key, gate.pipeline_key, -gate.run_id, gate.phase, gate.processor,
+        gate.partition,
+    )  # fmt: skip
+
+
+def _event(gate: RunGateRow, given: GateInput, decision: Decision) -> GateDecided:
+    return decision_event(
+        given,
+        decision,
+        run_id=gate.run_id,
+        customer_id=gate.customer_id,
+        pipeline=gate.pipeline,
+        phase=gate.phase,
+        processor=gate.processor,
+        mode=gate.mode,
+        correlation_id=gate.correlation_id or encode("run", gate.run_id),
+        source=gate.source,
+        tries=gate.tries,
+    )
+
+
+def _log(lines: Sequence[tuple[str, str, Event]]) -> None:
+    for level, text, event in lines:
+        log_event(log, logging.getLevelNamesMapping()[level], text, event)

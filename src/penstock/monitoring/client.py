@@ -107,10 +107,10 @@ class Views:
                 return pipeline_record(info)
         raise NotFound("pipeline", name)
 
-    def processor_names(self) -> dict[int, str]:
-        """Return the names of processors, as `pipeline/processor`, by the key that events have."""
+    def processor_paths(self) -> dict[int, tuple[str, str, str]]:
+        """Return pipeline, phase and name of processors, by the key that events have."""
         return {
-            row.processor_key: f"{row.pipeline}/{row.name}"
+            row.processor_key: (row.pipeline, row.phase, row.name)
             for info in self._names.pipelines()
             for row in info.processors
         }

@@ -26,6 +26,8 @@ from penstock.access.api_keys import parse as parse_key
 from penstock.core.clock import Clock, SystemClock, from_datetime
 from penstock.core.errors import ApiError, ApiUnavailable, InvalidInput, PenstockError
 from penstock.core.ids import new_correlation_id
+from penstock.core.tracing.current import current_context
+from penstock.core.tracing.trace_context import TRACEPARENT
 from penstock.egress.addresses import is_loopback
 from penstock.remote.problems import error_of
 
@@ -164,6 +166,9 @@ class Transport:
         waits: float = 0.0,
     ) -> _Request:
         sent = {"Accept": "application/json, application/problem+json", "User-Agent": "penstock"}
+        context = current_context()
+        if context is not None:
+            sent[TRACEPARENT] = context.header
         sent |= {name: value for name, value in (headers or {}).items() if value is not None}
         if method != "GET":
             sent |= {name: value for name, value in self._extra.items() if value is not None}

@@ -9,7 +9,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.audit.rows import NewAlert
@@ -18,7 +18,8 @@ from penstock.audit.store.alerts import (
     alert_resolve_healthy,
     alert_resolve_quiet,
 )
-from penstock.audit.telemetry import Events, Swept
+from penstock.audit.store.telemetry import emit_after_commit
+from penstock.audit.telemetry import Events, RunEnded, Swept
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import encode
@@ -27,6 +28,7 @@ from penstock.db.store import Transactions, Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import NO_REQUESTS, limit_lapsed, limit_trim
 from penstock.runs import attempt_result
+from penstock.runs.ended import ended_events
 from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import MAX_LAPSES, RunState
 from penstock.runs.store.admission import blocked_keys, pauses_apply
@@ -149,7 +151,7 @@ class Sweeper:
             self._store.write(lambda tx, rule=rule: alert_resolve_quiet(tx, rule, HOUR))  # type: ignore[misc]
         if sweep.total:
             self._store.wake(["admit", "flows"])
-            if self._events.has_subscribers:
+            if self._events.wants(Swept):
                 event = Swept(sessions, lapsed, stale, timed_out, sweep.unblocked, expired)
                 self._events.emit(event)
         return sweep
@@ -177,7 +179,7 @@ class Sweeper:
                 back.append(run)
         lapsed = run_lapse_many(tx, [(run.run_id, run.token) for run in back])
         lease_release_many(tx, [("run", run.run_id, run.token) for run in back])
-        return len(lapsed), len(run_end_many(tx, ends))
+        return len(lapsed), self._end(tx, ends, held)
 
     def _time_out(self, tx: Tx) -> int:
         rows, aside = self._overdue.rows, self._overdue.aside(tx)
@@ -190,7 +192,13 @@ class Sweeper:
             else attempt_result.cancelled(run, actor="sweeper", why="cancelled, over its time")
             for run in overdue
         ]
-        return len(run_end_many(tx, ends))
+        return self._end(tx, ends, overdue)
+
+    def _end(self, tx: Tx, ends: list[RunEnd], held: Iterable[HeldRun]) -> int:
+        finished = run_end_many(tx, ends)
+        runs = {run.run_id: run for run in held}
+        emit_after_commit(tx, RunEnded, lambda: ended_events(ends, finished, runs))
+        return len(finished)
 
     def _end_expired(self, tx: Tx) -> int:
         rows, aside = self._expired.rows, self._expired.aside(tx)

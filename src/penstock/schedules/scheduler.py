@@ -112,7 +112,7 @@ class Scheduler:
             if self._clock.monotonic() >= deadline:
                 break
             next_at, now = self._store.read(schedule_next_at)
-        if total[0] and self._events.has_subscribers:
+        if total[0] and self._events.wants(Ticked):
             self._events.emit(Ticked(*total))
         if total[1]:
             self._store.wake(self._pool_channels())

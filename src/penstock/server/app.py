@@ -25,7 +25,7 @@ from penstock.core.clock import Clock
 from penstock.server import problems
 from penstock.server.auth import Caller, KeyCache
 from penstock.server.context import ApiOptions, Trigger
-from penstock.server.metrics import Metrics
+from penstock.server.metrics import Metrics, own_metrics
 from penstock.server.openapi.document import describe
 from penstock.server.overload.admission import Admissions, BoundedThreads
 from penstock.server.overload.admission_queue import AdmissionQueue
@@ -75,13 +75,17 @@ def build(
     events: Events,
     trigger: Trigger,
     receiving: PushAuth | None = None,
+    metrics: Metrics | None = None,
 ) -> Api:
-    """Build the API over a client; `receiving` configures incoming pushes."""
+    """Build the API over a client; `receiving` configures incoming pushes.
+
+    metrics: what `/metrics` serves; by default what is counted from here on.
+    """
     waiting = LongPolls(lambda channel: client.store.listen([channel]))
     connections = ConnectionTable(connections_max(options.connections))
     resumed, site = max(1, options.threads - 1), _site(routes, client, clock)
-    meters = Metrics(client, lambda: waiting.count, connections)
-    events.subscribe(meters.on_event)
+    meters = own_metrics(client, clock, events) if metrics is None else metrics
+    meters.follow(lambda: waiting.count, connections)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -99,21 +103,7 @@ def build(
     app.state.poll_quota = PollQuota(connections.most)
     _shared_results(app, routes, client, clock)
 
-    def record(access: AccessRecord) -> None:
-        meters.record(access)
-        if events.has_subscribers:
-            events.emit(
-                Served(
-                    request_id=access.request_id,
-                    method=access.method,
-                    path=access.path,
-                    status=access.status,
-                    seconds=round(access.seconds, 6),
-                    key=access.key,
-                    customer_id=access.customer,
-                )
-            )
-
+    record = _recorder(meters, events)
     queue = AdmissionQueue(concurrency=options.threads, most=options.inflight, clock=clock)
     app.state.admission_queue = queue
     guard = RequestMiddleware(
@@ -140,6 +130,29 @@ def build(
 
 def _site(routes: Routes, client: Client, clock: Clock) -> PageSite | None:
     return None if routes.pages is None else routes.pages(client, clock)
+
+
+def _recorder(meters: Metrics, events: Events) -> Callable[[AccessRecord], None]:
+    """Return what counts a request and emits its event."""
+
+    def record(access: AccessRecord) -> None:
+        meters.record(access)
+        if events.wants(Served):
+            events.emit(
+                Served(
+                    request_id=access.request_id,
+                    method=access.method,
+                    path=access.path,
+                    status=access.status,
+                    seconds=round(access.seconds, 6),
+                    key=access.key,
+                    customer_id=access.customer,
+                    route=access.route,
+                    traceparent=None if access.trace is None else access.trace.header,
+                )
+            )
+
+    return record
 
 
 def _shared_results(app: Starlette, routes: Routes, client: Client, clock: Clock) -> None:

@@ -44,6 +44,7 @@ from penstock.client import Client
 from penstock.core.errors import InvalidInput, StoreError
 from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
+from penstock.core.tracing.trace_context import TRACEPARENT, message_correlation
 from penstock.db.in_transaction import InTransaction
 from penstock.db.isolation import shares, write_isolated
 from penstock.db.store import StoreView, Tx
@@ -248,7 +249,7 @@ def _report(binding: Binding, one: LeasedDelivery) -> ProcessorReport:
     """Return the completion that a message reports."""
     payload = parse_message_object(one.data)
     payload.setdefault("pipeline_template", binding.pipeline)
-    payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
+    payload.setdefault("correlation_id", _correlation(one))
     if payload.get("processor_name") is None:
         raise InvalidInput("processor_name", "the name of the completed processor", None)
     return report_from_message(payload)
@@ -285,8 +286,15 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
         partition=one.attributes.get("partition"),
         parameters=parse_message_object(one.data) or None,
         ordering_key=one.ordering_key,
-        correlation_id=one.attributes.get("correlation_id"),
+        correlation_id=_correlation(one),
         mode=one.attributes.get(MODE_ATTRIBUTE),
+    )
+
+
+def _correlation(one: LeasedDelivery) -> str | None:
+    """Return the correlation id of what a message causes, or of the trace that it belongs to."""
+    return message_correlation(
+        one.attributes.get("correlation_id"), one.attributes.get(TRACEPARENT)
     )
 
 

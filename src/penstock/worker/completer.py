@@ -23,6 +23,7 @@ from penstock.core.retry import ErrorType
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
+from penstock.runs.ended import ended_event
 from penstock.runs.hooks import suspend_for_flow
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
@@ -263,7 +264,7 @@ class FinishQueue:
             self._store.wake([ADMIT])
         if any(end.flow_id is not None for end in finished):
             self._store.wake([FLOWS])
-        if self._events.has_subscribers:
+        if self._events.wants(RunEnded) or len(finished) < len(batch):
             self._emit_ends(batch, runs, finished)
         return FlushCounts(len(finished), len(batch) - len(finished), retried)
 
@@ -279,20 +280,4 @@ class FinishQueue:
             if end is None:
                 self._events.emit(RunRefused(finish.run_id, finish.token))
                 continue
-            details = msgspec.json.decode(finish.error_details) if finish.error_details else None
-            known = details if isinstance(details, dict) else {}
-            self._events.emit(
-                RunEnded(
-                    finish.run_id,
-                    "" if run is None else run.customer_id,
-                    end.processor_key,
-                    end.final_state,
-                    finish.error_type,
-                    end.retry_run_id is not None,
-                    end.is_dead,
-                    attempt_result.error_class(known),
-                    known.get("message"),
-                    known.get("traceback"),
-                    finish.why,
-                )
-            )
+            self._events.emit(ended_event(finish, end, run))

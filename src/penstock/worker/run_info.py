@@ -17,6 +17,7 @@ from penstock.access.secrets import Secrets
 from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.naming import ProcessorKey
+from penstock.core.tracing.trace_context import run_context
 from penstock.entities.changed import NOT_INCREMENTAL, OUTSIDE, ChangedEntities
 from penstock.pipelines.declare.processor import Processor
 from penstock.pipelines.partition import range_of
@@ -125,6 +126,11 @@ class RunInfo:
     def correlation_id(self) -> str:
         """Shared by everything that one cause started; the first attempt's id unless given."""
         return self.held.correlation_id or encode("run", self.held.root_run_id or self.held.run_id)
+
+    @property
+    def traceparent(self) -> str:
+        """W3C trace context of this run, for requests and spans of the processor."""
+        return run_context(self.correlation_id, self.held.run_id).header
 
     @property
     def token(self) -> int:

@@ -139,7 +139,7 @@ class WorkerCore:
         self._cancels.intersection_update(self.held)
         if renewal is Renewal.LOST:
             self.signal_all(Signal.LEASE)
-        if self.events.has_subscribers:
+        if self.events.wants(WorkerHeartbeat):
             self.events.emit(WorkerHeartbeat(self.session.session_id or 0, renewal, len(self.held)))
         return renewal
 
@@ -188,9 +188,8 @@ class WorkerCore:
                 return None
             context.is_marked = True
         self.running[held.token] = context
-        if self.events.has_subscribers:
-            event = RunStarted(held.run_id, held.customer_id, held.processor_key, held.attempt)
-            self.events.emit(event)
+        if self.events.wants(RunStarted):
+            self.events.emit(_started(held))
         return context
 
     def start_many(self, runs: Iterable[HeldRun]) -> set[int]:
@@ -318,6 +317,19 @@ def _register(
 
 def _cancelled(held: HeldRun, actor: str) -> RunEnd:
     return attempt_result.cancelled(held, actor=actor, why="cancelled before it started")
+
+
+def _started(held: HeldRun) -> RunStarted:
+    return RunStarted(
+        held.run_id,
+        held.customer_id,
+        held.processor_key,
+        held.attempt,
+        held.flow_id,
+        held.correlation_id,
+        held.root_run_id or held.run_id,
+        held.item_key,
+    )
 
 
 def _start(tx: Tx, pairs: Sequence[tuple[int, int]], session_id: int | None) -> set[int]:

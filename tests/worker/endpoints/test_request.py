@@ -16,8 +16,8 @@ from penstock.worker.endpoints.request import (
     OutgoingRun,
     grant_of,
     request_body,
+    request_context,
     request_headers,
-    traceparent,
 )
 from tests.worker.kit import held_run
 
@@ -31,12 +31,13 @@ def outgoing(run: HeldRun) -> OutgoingRun:
 
 
 def test_a_trace_is_shared_by_a_correlation_id() -> None:
-    first, second = traceparent("order 7", "run_a-1"), traceparent("order 7", "run_b-1")
-    assert first.split("-")[1] == second.split("-")[1]
-    assert first.split("-")[2] != second.split("-")[2]
+    first, second = request_context("order 7", "run_a-1"), request_context("order 7", "run_b-1")
+    assert first.trace_id == second.trace_id
+    assert first.span_id != second.span_id
     given = "4bf92f3577b34da6a3ce929d0e0e4736"
-    assert traceparent(given, "run_a-1").split("-")[1] == given
-    assert traceparent("0" * 32, "run_a-1").split("-")[1] != "0" * 32
+    assert request_context(given, "run_a-1").trace_id == given
+    assert request_context("0" * 32, "run_a-1").trace_id != "0" * 32
+    assert request_context(given, "run_a-1", share=0.0).header.endswith("-00")
 
 
 @pytest.mark.parametrize("text", ["a b", 'q"', "50%", "größe", "line\nbreak"])

@@ -8,8 +8,9 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.alerts.catalog import DAYS, rule_records
 from penstock.alerts.from_rows import channel_record, notice_record
+from penstock.alerts.measures import MeasuredFleet
 from penstock.alerts.records import AlertChannel, AlertRule, Notice, NoticeState
-from penstock.alerts.store.measures import rules_read
+from penstock.alerts.store.measures import measure, rules_read
 from penstock.alerts.store.notices import (
     channel_list,
     notice_get,
@@ -17,7 +18,7 @@ from penstock.alerts.store.notices import (
     notice_test,
     notices_resend,
 )
-from penstock.alerts.store.states import rule_counts
+from penstock.alerts.store.states import open_counts, rule_counts
 from penstock.core.errors import NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.record import Meta, Page
@@ -56,6 +57,11 @@ class AlertChannels:
         self._names.require_unscoped("rules of alerts")
         declared, fired = self._store.read(lambda tx: (rules_read(tx), rule_counts(tx, DAYS)))
         return rule_records(declared, fired)
+
+    def measured(self) -> MeasuredFleet:
+        """Return what rules measure now, and the number of open alerts by rule and severity."""
+        self._names.require_unscoped("measurements of alert rules")
+        return self._store.read(lambda tx: MeasuredFleet(measure(tx), open_counts(tx)))
 
     def channels(self) -> Channels:
         """List the channels that bring alerts to people, and whether they work."""

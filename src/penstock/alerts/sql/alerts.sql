@@ -33,6 +33,11 @@ WHERE i.alert_id {{any ids}} ORDER BY n.notice_id;
 SELECT rule, max(opened_at), sum(CASE WHEN state <> 'resolved' THEN 1 ELSE 0 END)
 FROM alerts GROUP BY rule;
 
+-- name: alert_open_counts
+-- Open alerts by rule and severity.
+-- scope: system (operators)
+SELECT rule, severity, count(*) FROM alerts WHERE state <> 'resolved' GROUP BY rule, severity;
+
 -- name: alert_rule_days
 -- Alerts by rule and day since a time; day 0 is the first.
 -- scope: system (operators)

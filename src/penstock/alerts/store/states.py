@@ -48,6 +48,11 @@ def alert_notified(tx: Tx, ids: Sequence[int]) -> dict[int, list[NotifiedRow]]:
     return found
 
 
+def open_counts(tx: Tx) -> dict[tuple[str, str], int]:
+    """Return the number of open alerts by rule and severity."""
+    return {(rule, severity): int(n) for rule, severity, n in tx.rows("alert_open_counts")}
+
+
 def rule_counts(tx: Tx, days: int) -> dict[str, Fired]:
     """Return how often each rule has fired: the last time, now, and on each of the last days."""
     since = (tx.now() // DAY - days + 1) * DAY

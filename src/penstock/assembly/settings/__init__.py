@@ -225,6 +225,20 @@ class Settings:
     login: Mapping[str, Any] = _setting(
         {}, "Identity provider of the dashboard, and the roles it gives: docs/how-to/dashboard.md."
     )
+    telemetry: Mapping[str, Any] = _setting(
+        {}, "OpenTelemetry, OpenLineage, Sentry and labels; see docs/how-to/telemetry.md."
+    )
+    metrics_host: str = _setting(
+        "127.0.0.1", "Address on which workers and schedulers serve their metrics."
+    )
+    metrics_port: int = _setting(
+        0,
+        "Port on which workers and schedulers serve their metrics at /metrics; 0: none.",
+        low=0,
+        high=65_535,
+        flag="--metrics-port",
+        metavar="N",
+    )
     log_format: str = _setting("human", "Format of log lines.", choices=("human", "json"))
     log_level: str = _setting(
         "info", "Lowest level logged.", choices=("debug", "info", "warning", "error")
@@ -407,6 +421,10 @@ def _check(settings: Settings) -> None:
         from penstock.web.login.identity import parse_identity  # on use: see the docstring
 
         parse_identity(settings.login)
+    if settings.telemetry:
+        from penstock.telemetry.declared import parse_telemetry  # on use: see the docstring
+
+        parse_telemetry(settings.telemetry)
     if settings.session_beat >= settings.session_lease:
         raise SettingsError(
             "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
@@ -125,7 +125,18 @@ Outcomes: TypeAlias = Annotated[
     ),
 ]
 Purged: TypeAlias = Annotated[int, Meta(description="Number of deliveries that were removed.")]
-Backlogs: TypeAlias = list[tuple[str, BacklogRow]]
+
+
+class WatchedBacklog(NamedTuple):
+    """The backlog of a subscription."""
+
+    customer_id: str | None
+    """Customer that owns the subscription; None for the system's."""
+    subscription: str
+    backlog: BacklogRow
+
+
+Backlogs: TypeAlias = list[WatchedBacklog]
 _Rows: TypeAlias = list[SubscriptionRow]
 
 
@@ -228,12 +239,12 @@ class Subscriptions:
         return self._store.read(body)
 
     def backlogs(self, limit: int = 200) -> Backlogs:
-        """Return the backlogs of all customers' subscriptions, by name or `customer/name`."""
+        """Return the backlogs of all customers' subscriptions."""
         self._names.require_unscoped("subscriptions of all customers")
 
         def body(tx: Tx) -> Backlogs:
             return [
-                (self._label(tx, sub), backlog(tx, sub.subscription_key))
+                WatchedBacklog(_owner(tx, sub), sub.name, backlog(tx, sub.subscription_key))
                 for sub in subscription_list(tx, SubscriptionFilter(limit=limit))
             ]
 
@@ -353,11 +364,6 @@ class Subscriptions:
         sub = subscription_get(tx, name, self._customer_key(tx, customer))
         return sub, seek_begin(tx, sub, to, self._actor)
 
-    def _label(self, tx: Tx, sub: SubscriptionRow) -> str:
-        if sub.customer_key == SYSTEM:
-            return sub.name
-        return f"{customer_name(tx, sub.customer_key)}/{sub.name}"
-
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
@@ -408,3 +414,7 @@ def _checked(options: SubscriptionOptions) -> SubscriptionOptions:
         binding = parse_binding(json_profile.parse_json(options.binding.encode()))
         return replace(options, binding=binding.to_json())
     return options
+
+
+def _owner(tx: Tx, sub: SubscriptionRow) -> str | None:
+    return None if sub.customer_key == SYSTEM else customer_name(tx, sub.customer_key)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
+import msgspec
+
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus.client.requests import topic_of
@@ -35,6 +37,7 @@ from penstock.core.ids import decode_or_not_found
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Wire
+from penstock.core.tracing.trace_context import CURRENT_TRACE, TRACEPARENT
 from penstock.db.store import Transactions, Tx
 from penstock.flows.explain.from_rows import cause_tree_record
 from penstock.flows.explain.records import CauseTree
@@ -145,11 +148,12 @@ class Topics:
         if (run_id is None) != (fencing_token is None):
             raise InvalidInput("fencing_token", "a token together with run_id", fencing_token)
         number = None if run_id is None else decode_or_not_found("run", "run", run_id)
+        sent = [_traced(message) for message in messages]
 
         def body(tx: Tx) -> PublishResult:
             if number is not None and fencing_token is not None:
                 run_token_lock(tx, number, fencing_token, self._names.customer_key(tx, customer))
-            done = message_publish(tx, topic, messages, self._customer_key(tx, customer))
+            done = message_publish(tx, topic, sent, self._customer_key(tx, customer))
             tx.after_commit(lambda: self._store.wake(sorted(done.wake)))
             ids = [str(number) for number in done.message_ids]
             return PublishResult(message_ids=ids, subscriptions=done.subscriptions)
@@ -188,3 +192,12 @@ class Topics:
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
+
+
+def _traced(message: NewMessage) -> NewMessage:
+    """Return a message with the trace context of the current request, unless it has one."""
+    context = CURRENT_TRACE.get()
+    if context is None or TRACEPARENT in message.attributes:
+        return message
+    attributes = {**message.attributes, TRACEPARENT: context.header}
+    return msgspec.structs.replace(message, attributes=attributes)

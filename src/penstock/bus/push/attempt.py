@@ -13,7 +13,7 @@ from typing import Final
 from penstock.access.secrets import Secrets
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, alert_resolve
-from penstock.bus.message import Delivery, ErrorKind
+from penstock.bus.message import CORRELATION, Delivery, ErrorKind
 from penstock.bus.push import webhook
 from penstock.bus.push.push_config import (
     PushRequest,
@@ -30,6 +30,14 @@ from penstock.bus.store.topics import SYSTEM, SubscriptionRow, subscription_paus
 from penstock.core.clock import Micros
 from penstock.core.errors import PenstockError
 from penstock.core.naming import SubscriptionKey
+from penstock.core.tracing.trace_context import (
+    TRACEPARENT,
+    TraceContext,
+    baggage,
+    is_sampled,
+    message_context,
+    span_of,
+)
 from penstock.db.store import Tx
 
 ACTOR: Final = "pusher"
@@ -46,6 +54,20 @@ class PushAttempt:
     ready: PushReady
     leased: LeasedDelivery
     leased_at: float
+    share: float = 1.0
+    """Share of traces that are exported."""
+
+    @property
+    def trace(self) -> tuple[str, str | None]:
+        """The trace of the message, and the span that published it."""
+        return message_context(self.leased.attributes, str(self.leased.message_id))
+
+    @property
+    def context(self) -> TraceContext:
+        """The trace context of the request."""
+        trace_id, leased = self.trace[0], self.leased
+        span_id = span_of("push", self.subscription_key, leased.message_id, leased.attempt)
+        return TraceContext(trace_id, span_id, is_sampled(trace_id, self.share))
 
     @property
     def subscription_key(self) -> SubscriptionKey:
@@ -105,7 +127,13 @@ def sign_request(
     made = build_request(
         spec, delivery, subscription=sub.name, has_policy=sub.policy.has_dead_letters
     )
-    headers = {**made.headers, **auth_headers(keys, token, delivery, made.body, now)}
+    correlation = leased.attributes.get(CORRELATION)
+    headers = {
+        **made.headers,
+        TRACEPARENT: attempt.context.header,
+        **({"baggage": baggage(correlation)} if correlation else {}),
+        **auth_headers(keys, token, delivery, made.body, now),
+    }
     return SignedRequest(
         post=PushRequest(
             url=spec.endpoint,

@@ -17,6 +17,7 @@ from typing import Final
 
 from penstock.access.secrets import Secrets
 from penstock.audit.telemetry import Events, PushPosted, ServiceError
+from penstock.bus.message import CORRELATION
 from penstock.bus.push.adaptive_concurrency import ConcurrencyWindow, failed, succeeded
 from penstock.bus.push.attempt import PushAttempt, Settled, settle_push, sign_request
 from penstock.bus.push.in_flight import EndpointState, RequestsInFlight
@@ -52,6 +53,8 @@ class PusherOptions:
     threads: int = 64
     concurrency_max: int = 1_000
     holder: str = "pusher"
+    trace_share: float = 1.0
+    """Share of traces that are exported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +194,17 @@ class Pusher:
 
     def _start(self, ready: PushReady, leased: list[LeasedDelivery], leased_at: float) -> None:
         for one in leased:
-            attempt = PushAttempt(ready=ready, leased=one, leased_at=leased_at)
+            attempt = self._attempt(ready, one, leased_at)
             if not self._options.threads:
                 self._post_loop(attempt)
                 continue
             threading.Thread(
                 target=self._post_loop, args=(attempt,), name="penstock-push", daemon=True
             ).start()
+
+    def _attempt(self, ready: PushReady, leased: LeasedDelivery, leased_at: float) -> PushAttempt:
+        share = self._options.trace_share
+        return PushAttempt(ready=ready, leased=leased, leased_at=leased_at, share=share)
 
     def _release(self, number: int, count: int) -> None:
         if count:
@@ -238,24 +245,12 @@ class Pusher:
         leased_at = self._clock.monotonic()
         seconds = leased_at - begun
         settled, more, window = self._settle(attempt, response)
-        if self._events.has_subscribers:
-            self._events.emit(
-                PushPosted(
-                    subscription=sub.name,
-                    customer_id=attempt.ready.customer_id,
-                    message_id=attempt.leased.message_id,
-                    attempt=attempt.leased.attempt,
-                    outcome=settled.outcome,
-                    status=response.status,
-                    failure=response.failure,
-                    seconds=round(seconds, 6),
-                    window=window,
-                )
-            )
+        if self._events.wants(PushPosted):
+            self._events.emit(_posted(attempt, response, settled, seconds, window))
         if not more:
             return None
         self._start(attempt.ready, more[1:], leased_at)
-        return PushAttempt(ready=attempt.ready, leased=more[0], leased_at=leased_at)
+        return self._attempt(attempt.ready, more[0], leased_at)
 
     def _settle(
         self, attempt: PushAttempt, response: PushResponse
@@ -317,3 +312,23 @@ class Pusher:
 
 def _verdict(response: PushResponse) -> PushVerdict:
     return PushVerdict.NACK if response.status is None else verdict_of(response.status)
+
+
+def _posted(
+    attempt: PushAttempt, response: PushResponse, settled: Settled, seconds: float, window: int
+) -> PushPosted:
+    leased = attempt.leased
+    return PushPosted(
+        subscription=attempt.ready.subscription.name,
+        customer_id=attempt.ready.customer_id,
+        message_id=leased.message_id,
+        attempt=leased.attempt,
+        outcome=settled.outcome,
+        status=response.status,
+        failure=response.failure,
+        seconds=round(seconds, 6),
+        window=window,
+        traceparent=attempt.context.header,
+        parent=attempt.trace[1],
+        correlation_id=leased.attributes.get(CORRELATION, ""),
+    )

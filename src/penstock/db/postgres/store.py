@@ -13,6 +13,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -74,6 +75,7 @@ class PostgresStore:
 
         `is_pipelined`: send several statements in one flush; otherwise use psycopg's cursors.
         """
+        self.events: object | None = None
         self._dsn = dsn
         self._clock = clock
         self._system = SystemClock()
@@ -231,6 +233,7 @@ class PostgresStore:
         """Run the body; retry after deadlocks, serialization failures and dead connections."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         is_single = isinstance(body, Single) and begin is BEGIN_WRITE
+        open_tx = partial(PostgresTx, wake=self.wake, events=self.events)
         last: Exception | None = None
         for attempt in range(ATTEMPTS_MAX):
             injected = None if self._clock is None else self._clock.now()
@@ -238,18 +241,12 @@ class PostgresStore:
             try:
                 with self._pool.connection(confined=confined) as connection:
                     if is_single and has_no_input(connection):
-                        tx = PostgresTx(
-                            connection.statement_pipeline, injected, is_single=True, wake=self.wake
-                        )
+                        tx = open_tx(connection.statement_pipeline, injected, is_single=True)
                         value = _run_single(connection, tx, body)
                     else:
                         sees_all = not confined
-                        tx = PostgresTx(
-                            connection.statement_pipeline,
-                            injected,
-                            begin=begin,
-                            sees_all=sees_all,
-                            wake=self.wake,
+                        tx = open_tx(
+                            connection.statement_pipeline, injected, begin=begin, sees_all=sees_all
                         )
                         value = _commit(connection, tx, body)
             except DeadConnection:

@@ -59,9 +59,11 @@ class PostgresTx:
         is_single: bool = False,
         sees_all: bool = True,
         wake: Callable[[Iterable[str]], None] | None = None,
+        events: object | None = None,
     ) -> None:
         """Create a transaction that opens with `begin`; an `is_single` one has one statement."""
         self._wire = wire
+        self.events = events
         self.sees_all = sees_all
         self._wake = wake
         self._injected = injected

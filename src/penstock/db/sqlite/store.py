@@ -112,13 +112,13 @@ class SqliteStore:
 
         `preallocates_wal`: lengthen the write-ahead log ahead of the commits.
         """
+        self.events: object | None = None
         self._is_memory = str(path) == ":memory:"
         self._path = Path(path)
         self._clock = clock
         self._system = SystemClock()
         self._last_now = 0
-        self._hub = WakeHub()
-        self._close_hooks = CloseHooks()
+        self._hub, self._close_hooks = WakeHub(), CloseHooks()
         self._peers: SocketNotifier | None = None
         self._hint_sender: HintSender | None = None
         self._is_alone = False  # whether hints to other processes are off
@@ -335,7 +335,7 @@ class SqliteStore:
             self._attempt(job, nested=len(group) > 1)
 
     def _attempt(self, job: _Job[Any], *, nested: bool) -> None:
-        tx = SqliteTx(self._writer, self.now, self.wake)
+        tx = SqliteTx(self._writer, self.now, self.wake, self.events)
         if not nested:
             try:
                 job.value = job.body(tx)

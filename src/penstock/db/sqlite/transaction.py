@@ -48,8 +48,10 @@ class SqliteTx:
         connection: sqlite3.Connection,
         clock: Callable[[], int],
         wake: Callable[[Iterable[str]], None] | None = None,
+        events: object | None = None,
     ) -> None:
         """Create a transaction on `connection` that takes the time from `clock`."""
+        self.events = events
         self._wake = wake
         self._connection = connection
         # Shared by all statements: each result is read completely before the next statement starts.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from penstock.audit.rows import Entry, NewAlert
+from penstock.audit.telemetry import Event
 from penstock.core.naming import ProcessorKey
 from penstock.core.stored_json import dumps
 from penstock.flows.advance.announcements import (
@@ -42,6 +43,7 @@ from penstock.flows.advance.messages import (
     phase_alert_key,
 )
 from penstock.flows.advance.snapshot import FlowSnapshot, NeededProbe
+from penstock.flows.advance.telemetry import flow_ended, gate_decided, phase_ended
 from penstock.flows.cascade import FlowState, GateRequest, PhaseProgress, is_set_complete
 from penstock.flows.gates.evidence import Assessment, Observation
 from penstock.flows.gates.rows import NewDecision, NewIntervention, NewTrigger
@@ -113,8 +115,9 @@ class ChangeSet:
     ended_configs: list[int] = field(default_factory=list)
     repaired: list[int] = field(default_factory=list)
     """Successful flows above generation 1: alerts about earlier generations are resolved."""
-    logs: list[tuple[str, str]] = field(default_factory=list)
+    logs: list[tuple[str, str, Event | None]] = field(default_factory=list)
     """Decisions about data, by log level and text; a wait is logged when it begins."""
+    events: list[Event] = field(default_factory=list)
     _scores: dict[tuple[int, str], Scores] = field(default_factory=dict)
     """Completeness and quality by flow and phase, as last decided or as the phase ended."""
 
@@ -155,9 +158,12 @@ class ChangeSet:
             )
         )  # fmt: skip
         self.check_log += _checks(flow, ask, given, decision, before)
+        event = gate_decided(snapshot, ask, judged, source, before.tries)
+        self.events.append(event)
         repeats = decision.verdict is Verdict.WAIT and before.waiting_since is not None
         if not repeats and (given.assessments or decision.verdict is not Verdict.PROCEED):
-            self.logs.append((decision.log_level, gate_log_text(snapshot, ask, decision)))
+            text = gate_log_text(snapshot, ask, decision)
+            self.logs.append((decision.log_level, text, event))
         self._scores[flow.flow_id, ask.phase] = (decision.completeness, decision.quality)
         if not decision.verdict.starts:
             self._note(snapshot, ask, "decided", decision, before.state)
@@ -173,17 +179,7 @@ class ChangeSet:
             self.resolved.append(gate_alert_key(flow.flow_id, ask.phase, processor, previous))
         gate_key_columns = (flow.flow_id, ask.phase, processor)
         if decision.intervention:
-            self.interventions.append(
-                NewIntervention(
-                    flow.customer_key, flow.pipeline_key, *gate_key_columns, flow.partition,
-                    json.dumps(list(decision.missing)), " ".join(decision.reasons),
-                    before.tries, flow.correlation_id,
-                    intervention_payload(
-                        given.assessments, decision, history_queries(snapshot, ask, decision),
-                        flow.message_id,
-                    ),
-                )
-            )  # fmt: skip
+            self.interventions.append(_intervention(snapshot, ask, judged, before.tries))
         elif decision.verdict.starts and needs_intervention(before):
             self.closed_interventions.append(
                 (*gate_key_columns, f"the gate's verdict is {decision.verdict}")
@@ -251,6 +247,7 @@ class ChangeSet:
                 json.dumps(context.get("warnings", [])), flow.correlation_id,
             )
         )  # fmt: skip
+        self.events.append(phase_ended(snapshot, phase.name, len(completed), len(phase.expected)))
         detail = detail_of(snapshot, phase.name, "", completed=len(completed), missing=missing)
         self.journal.append(
             Entry("flow", flow.flow_id, flow.customer_key, "phase_ended", self.actor,
@@ -271,7 +268,7 @@ class ChangeSet:
         alert = output_alert(snapshot, phase, short)
         self.alerts.append(alert)
         level = "ERROR" if any(a.fail_if_missing for a in short) else "WARNING"
-        self.logs.append((level, alert.message))
+        self.logs.append((level, alert.message, None))
 
     def flow_ended(self, snapshot: FlowSnapshot, state: FlowState) -> None:
         """Record the end of a flow."""
@@ -282,6 +279,7 @@ class ChangeSet:
         is_degraded = state is not FlowState.COMPLETE
         self.ended += 1
         snapshot.flow = flow._replace(state=state.value, ended_at=snapshot.now)
+        self.events.append(flow_ended(snapshot, state.value))
         self.flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
         self.journal.append(
             Entry("flow", flow.flow_id, flow.customer_key, "ended", self.actor, flow.state,
@@ -332,6 +330,20 @@ class ChangeSet:
     def _emit(self, snapshot: FlowSnapshot, topic: str, phase: str, body: dict[str, Any]) -> None:
         message = {**flow_fields(snapshot, phase, ""), **body}
         self.messages.append((topic, json.dumps(message, sort_keys=True)))
+
+
+def _intervention(
+    snapshot: FlowSnapshot, ask: GateRequest, judged: tuple[GateInput, Decision], tries: int
+) -> NewIntervention:
+    flow = snapshot.flow
+    given, decision = judged
+    queries = history_queries(snapshot, ask, decision)
+    return NewIntervention(
+        flow.customer_key, flow.pipeline_key, flow.flow_id, ask.phase, ask.processor or "",
+        flow.partition, json.dumps(list(decision.missing)), " ".join(decision.reasons),
+        tries, flow.correlation_id,
+        intervention_payload(given.assessments, decision, queries, flow.message_id),
+    )  # fmt: skip
 
 
 def _checks(

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.audit.store.telemetry import emit_after_commit
+from penstock.audit.telemetry import Event, GateDecided, log_event
 from penstock.core.clock import MINUTE
 from penstock.core.naming import ProcessorKey
 from penstock.db.store import Tx
@@ -113,6 +115,8 @@ def advance(
     starts = write(tx, changes, snapshots)
     if changes.logs:
         tx.after_commit(lambda: _log(changes.logs))
+    if changes.events:
+        emit_after_commit(tx, GateDecided, lambda: changes.events)
     processors = find()
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
@@ -131,10 +135,10 @@ def advance(
     )
 
 
-def _log(lines: Sequence[tuple[str, str]]) -> None:
+def _log(lines: Sequence[tuple[str, str, Event | None]]) -> None:
     """Log decisions about data once they are committed."""
-    for level, text in lines:
-        log.log(logging.getLevelNamesMapping()[level], text)
+    for level, text, event in lines:
+        log_event(log, logging.getLevelNamesMapping()[level], text, event)
 
 
 def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:

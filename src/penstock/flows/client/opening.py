@@ -13,6 +13,7 @@ from penstock.core.errors import Conflict, InvalidInput
 from penstock.core.fields import check_text
 from penstock.core.ids import new_correlation_id
 from penstock.core.naming import CustomerKey, runs_channel
+from penstock.core.tracing.trace_context import current_correlation
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
@@ -78,7 +79,7 @@ def flow_trigger(
         mode=target.mode,
         partition=target.partition,
         source=source,
-        correlation_id=wanted.correlation_id or new_correlation_id(),
+        correlation_id=wanted.correlation_id or current_correlation() or new_correlation_id(),
         opened_by=who,
         config_id=target.config_id,
         occurrence_time=None if target.config is None else free_occurrence(tx, target.config),
@@ -147,7 +148,7 @@ def flow_open_for_report(
         mode=mode,
         partition=report.partition,
         source=EVENT,
-        correlation_id=report.correlation_id or new_correlation_id(),
+        correlation_id=report.correlation_id or current_correlation() or new_correlation_id(),
         opened_by=who,
         config_id=0 if config is None else config.config_id,
         occurrence_time=None if config is None else free_occurrence(tx, config),

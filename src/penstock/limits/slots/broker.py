@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.audit.telemetry import Events, QuotaHit, SlotTaken
+from penstock.audit.telemetry import Events, QuotaHit, SlotReleased, SlotTaken, log_event
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
@@ -65,7 +65,8 @@ class Broker:
     ) -> None:
         self.store = store
         self.clock = clock or SystemClock()
-        self.events = events or Events()
+        known = getattr(store, "events", None)
+        self.events = events or (known if isinstance(known, Events) else Events())
         self.id = new_boot_id()
         self.pid = os.getpid()
         self.held_leases = HeldLeases(store, self.clock, self.events)
@@ -157,6 +158,9 @@ class Broker:
             state.releases.append(Release(held.lease.lease_id, held.lease.token, is_good))
             mine = direct and _may_take(state, asking=0)
         self._go(state, mine)
+        if self.events.wants(SlotReleased):
+            lease = held.lease
+            self.events.emit(SlotReleased(state.limit.name, lease.holder, lease.token))
         return True
 
     def stop_renewing(self, held: HeldSlot) -> None:
@@ -170,9 +174,11 @@ class Broker:
         limit_id = state.limit.limit_id
         quota = self.store.write(lambda tx: limit_quota(tx, limit_id, lease, holder=holder))
         name = holder if lease is None else lease.holder
-        self.events.emit(QuotaHit(state.limit.name, name, quota.errors, quota.effective))
-        _log.warning("quota error of limit %s reported by %s: capacity is now %s",
-                     state.limit.name, name, quota.effective)  # fmt: skip
+        limit = state.limit.name
+        event = QuotaHit(limit, name, quota.errors, quota.effective)
+        self.events.emit(event)
+        text = f"quota error of limit {limit} reported by {name}: capacity is now {quota.effective}"
+        log_event(_log, logging.WARNING, text, event)
         return quota
 
     def close(self) -> None:
@@ -288,7 +294,7 @@ class Broker:
         granted = [waiter.held for waiter in woken if waiter.held is not None]
         if granted:
             self._thread.wake(min(held.lease_s for held in granted) / 3)
-        if self.events.has_subscribers:
+        if self.events.wants(SlotTaken):
             for held in granted:
                 lease, name = held.lease, held.limit_state.limit.name
                 waited = lease.since_at - lease.requested_at

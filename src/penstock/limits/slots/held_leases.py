@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from penstock.audit.telemetry import Events, SlotLeaseLost
+from penstock.audit.telemetry import Events, SlotLeaseLost, log_event
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.db.store import Transactions
@@ -79,6 +79,9 @@ class HeldLeases:
                 held.lost.set()
                 lease = held.lease
                 name = held.limit_state.limit.name
-                _log.warning("slot of limit %s lost by %s: not renewed in time, or revoked", name,
-                             lease.holder)  # fmt: skip
-                self._events.emit(SlotLeaseLost(name, lease.holder, lease.token))
+                event = SlotLeaseLost(name, lease.holder, lease.token)
+                text = (
+                    f"slot of limit {name} lost by {lease.holder}: not renewed in time, or revoked"
+                )
+                log_event(_log, logging.WARNING, text, event)
+                self._events.emit(event)

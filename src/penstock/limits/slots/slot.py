@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
+from penstock.audit.telemetry import SlotReleased, SlotTaken, log_event
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.current_run import CURRENT_RUN, CurrentRun
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
@@ -109,7 +110,11 @@ class Slot:
     def release(self, *, direct: bool = True) -> None:
         """Release the slot. Releasing a lost or released slot has no effect."""
         if self._held is not None:
-            _log.debug("slot of limit %s released (token %s)", self.limit, self.token)
+            if _log.isEnabledFor(logging.DEBUG):
+                lease = self._held.lease
+                text = f"slot of limit {self.limit} released (token {self.token})"
+                event = SlotReleased(self.limit, lease.holder, lease.token)
+                log_event(_log, logging.DEBUG, text, event)
             self._broker.release(self._held, is_good=self._is_good, direct=direct)
 
     def suspend(self) -> None:
@@ -320,8 +325,11 @@ class _Wait:
                 raise _snoozed(options.name, waiter.wait_us)
             waited = self.broker.clock.monotonic() - self.began
             level = logging.INFO if waited >= LOGGED_WAIT_S else logging.DEBUG
-            text = "slot of limit %s taken after %.1f s (token %s)"
-            _log.log(level, text, options.name, waited, slot.token)
+            if _log.isEnabledFor(level):
+                name, token = options.name, slot.token
+                text = f"slot of limit {name} taken after {waited:.1f} s (token {token})"
+                event = SlotTaken(name, _holder(self.run), token, int(waited * SECOND))
+                log_event(_log, level, text, event)
             return slot
         if waiter.error is not None:
             raise waiter.error

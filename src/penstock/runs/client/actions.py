@@ -18,6 +18,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
+from penstock.core.tracing.trace_context import TRACEPARENT, run_context
 from penstock.db.store import Transactions, Tx
 from penstock.runs.action_records import (
     ACTION_BYTES_MAX,
@@ -208,10 +209,12 @@ def _performed(
 
 def _with_origin(message: RunMessage, owner: ActionOwner) -> RunMessage:
     run_id = encode("run", owner.run_id)
+    context = run_context(owner.correlation_id, owner.run_id)
     own = {
         "run_id": run_id,
         "correlation_id": owner.correlation_id,
         "causation_id": run_id,
+        TRACEPARENT: context.header,
     }
     return msgspec.structs.replace(message, attributes={**own, **message.attributes})
 

@@ -18,6 +18,7 @@ from penstock.core.clock import DAY, Duration, Micros, parse_duration, request_t
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
 from penstock.core.naming import runs_channel
+from penstock.core.tracing.trace_context import current_correlation
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
 from penstock.pipelines.partition import PartitionRule, check_partition, partition_rule_of
@@ -159,7 +160,7 @@ def insert(
             priority=wanted.priority,
             ordering_key=stored_ordering_key(customer, wanted.ordering_key),
             parameters=parameters,
-            correlation_id=wanted.correlation_id,
+            correlation_id=wanted.correlation_id or current_correlation(),
             trigger_source=source or ("manual" if message_id is None else "event"),
             trigger_message_id=message_id,
             expires_us=expires_us,

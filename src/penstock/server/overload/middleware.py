@@ -22,6 +22,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.core.clock import Clock
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
+from penstock.core.tracing.trace_context import (
+    CURRENT_TRACE,
+    TraceContext,
+    parse_traceparent,
+)
 from penstock.server.overload.admission import Admissions, RequestAdmission, overloaded
 from penstock.server.overload.admission_queue import OVERLOAD_WAIT_SECONDS
 from penstock.server.problems import Refused, refusal_response
@@ -64,6 +69,8 @@ class AccessRecord:
     seconds: float = 0.0
     key: str | None = None
     customer: str | None = None
+    trace: TraceContext | None = None
+    """The trace context that the request brought."""
     is_poll: bool = False
     """Whether it is a long poll, whose duration does not measure the server's load."""
 
@@ -116,6 +123,10 @@ class RequestMiddleware:
             return
         headers = dict(scope["headers"])
         access = AccessRecord(request_id_of(headers), scope["method"], scope["path"])
+        given = headers.get(b"traceparent")
+        if given is not None:
+            access.trace = parse_traceparent(given.decode("latin-1"))
+            CURRENT_TRACE.set(access.trace)  # in the task of this request
         patience = MAX_WAIT_SECONDS_BY_PATH.get(access.path, OVERLOAD_WAIT_SECONDS)
         admission = RequestAdmission(self._admissions, patience, scope.get("penstock.connection"))
         scope["penstock.request_id"] = access.request_id

@@ -97,6 +97,11 @@ class FaultyTx:
         """Whether it sees the rows of all customers."""
         return self._tx.sees_all
 
+    @property
+    def events(self) -> object | None:
+        """Stream on which facts of this transaction are emitted."""
+        return self._tx.events
+
     def now(self) -> int:
         """Return the current time of this transaction."""
         return self._tx.now()
@@ -155,6 +160,7 @@ class FaultyStore:
 
     def __init__(self, inner: Store, actor: str, director: Director) -> None:
         self._inner = inner
+        self.events = inner.events
         self._actor = actor
         self._director = director
 

@@ -247,7 +247,7 @@ class Dispatcher:
         self._events.emit(ServiceError(self.name, f"{type(error).__name__}: {error}", 0.0))
 
     def _emit(self, batch: Sequence[Exchanged], settled: Settlement) -> None:
-        if not self._events.has_subscribers:
+        if not self._events.wants(RequestSent):
             return
         windows = self._windows.concurrency()
         for one in batch:
@@ -263,6 +263,7 @@ class Dispatcher:
                     failure=one.failure,
                     seconds=round(one.seconds, 6),
                     window=windows.get(held.processor_key, 0),
+                    correlation_id=one.run.correlation_id,
                 )
             )
 

@@ -69,8 +69,13 @@ class Exchanger:
         secrets: Secrets,
         clock: Clock,
         signs: bool = True,
+        trace_share: float = 1.0,
     ) -> None:
-        """`signs`: whether requests carry signatures and tokens; a fake endpoint needs none."""
+        """`signs`: whether requests carry signatures and tokens; a fake endpoint needs none.
+
+        trace_share: the share of traces that are exported.
+        """
+        self._trace_share = trace_share
         self._send = send
         self._bearer = bearer
         self._secrets = secrets
@@ -120,7 +125,7 @@ class Exchanger:
         endpoint, customer = run.endpoint, run.held.customer_id
         now = self._clock.now()
         body = request_body(run, base)
-        headers = request_headers(run, now)
+        headers = request_headers(run, now, self._trace_share)
         if endpoint.oidc_email is not None and self._signs:
             token = self._bearer(endpoint.audience, endpoint.oidc_email, customer)
             headers["Authorization"] = f"Bearer {token}"

@@ -6,8 +6,6 @@ the correlation id, so that all runs of one cause are one trace.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Final, NamedTuple
 
 from penstock.access.run_credentials import RunGrant, issue
@@ -15,6 +13,14 @@ from penstock.core.clock import MINUTE, SECOND, Micros, iso
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
 from penstock.core.records.record import encode_record, time
+from penstock.core.tracing.trace_context import (
+    TRACEPARENT,
+    TraceContext,
+    baggage,
+    is_sampled,
+    span_of,
+    trace_of,
+)
 from penstock.pipelines.declare.endpoint import HttpEndpoint
 from penstock.runs.external.client.holder import Claimed
 from penstock.runs.external.from_rows import claimed_record
@@ -28,8 +34,6 @@ HEARTBEAT_SECONDS: Final = 60
 GRACE_US: Final = 10 * MINUTE
 """How long a credential is valid after its run has timed out: a result is accepted while the run is
 held."""
-
-_TRACE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class CallbackBase(NamedTuple):
@@ -54,6 +58,12 @@ class OutgoingRun(NamedTuple):
     def attempt_id(self) -> str:
         """Id of this attempt, the same if its request is sent twice."""
         return f"{encode('run', self.held.run_id)}-{self.held.attempt}"
+
+    @property
+    def correlation_id(self) -> str:
+        """Correlation id of the run: its own, or the id of its first attempt."""
+        held = self.held
+        return held.correlation_id or encode("run", held.root_run_id or held.run_id)
 
     @property
     def reply_us(self) -> Micros:
@@ -90,16 +100,20 @@ def request_body(run: OutgoingRun, base: CallbackBase) -> bytes:
     )
 
 
-def request_headers(run: OutgoingRun, now: Micros) -> dict[str, str]:
-    """Return the headers of a run's request, without its signature."""
+def request_headers(run: OutgoingRun, now: Micros, share: float = 1.0) -> dict[str, str]:
+    """Return the headers of a run's request, without its signature.
+
+    share: the share of traces that are exported.
+    """
     claimed, held = run.claimed, run.held
-    correlation = held.correlation_id or encode("run", held.root_run_id or held.run_id)
+    correlation = run.correlation_id
     causation = causation_of(held)
     return {
         "Content-Type": "application/json",
         "User-Agent": USER_AGENT,
         "Idempotency-Key": run.attempt_id,
-        "traceparent": traceparent(correlation, run.attempt_id),
+        TRACEPARENT: request_context(correlation, run.attempt_id, share).header,
+        "baggage": baggage(correlation),
         "ce-specversion": "1.0",
         "ce-id": run.attempt_id,
         "ce-type": EVENT_TYPE,
@@ -111,12 +125,10 @@ def request_headers(run: OutgoingRun, now: Micros) -> dict[str, str]:
     }
 
 
-def traceparent(correlation_id: str, attempt_id: str) -> str:
-    """Return the W3C trace context of an attempt; runs with one correlation id share a trace."""
-    trace = correlation_id
-    if not _TRACE.fullmatch(trace) or set(trace) == {"0"}:
-        trace = hashlib.sha256(correlation_id.encode()).hexdigest()[:32]
-    return f"00-{trace}-{hashlib.sha256(attempt_id.encode()).hexdigest()[:16]}-01"
+def request_context(correlation_id: str, attempt_id: str, share: float = 1.0) -> TraceContext:
+    """Return the trace context of an attempt's request; all runs of one cause share a trace."""
+    trace = trace_of(correlation_id)
+    return TraceContext(trace, span_of("request", attempt_id), is_sampled(trace, share))
 
 
 def causation_of(run: HeldRun) -> str | None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.access.store.names import NameResolver
+from penstock.audit.store.telemetry import emit_after_commit
+from penstock.audit.telemetry import RunEnded
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
 from penstock.core.fields import canonical_json_object, check_text
@@ -32,6 +34,7 @@ from penstock.runs.client.actions import (
     owner_of,
     perform_many,
 )
+from penstock.runs.ended import ended_events
 from penstock.runs.external.client.holder import (
     CompletionResult,
     FailureReport,
@@ -190,7 +193,7 @@ def end_many(
                 finishes[run_id] = finish
             except PenstockError as error:
                 outcomes[run_id] = error
-    outcomes |= _store(tx, store, finishes)
+    outcomes |= _store(tx, store, finishes, {run_id: one.held for run_id, one in found.items()})
     done = [one for one in acting if isinstance(outcomes[one.owner.run_id], RunOutcome)]
     if done:
         perform_many(tx, store, names, done)
@@ -261,10 +264,11 @@ def _acting(tx: Tx, names: NameResolver, held: HeldRun, actions: RunActions) -> 
 
 
 def _store(
-    tx: Tx, store: Transactions, finishes: dict[int, RunEnd]
+    tx: Tx, store: Transactions, finishes: dict[int, RunEnd], held: Mapping[int, HeldRun]
 ) -> dict[int, RunOutcome | PenstockError]:
     """Write the results; return the outcome of each run."""
     ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}
+    emit_after_commit(tx, RunEnded, lambda: ended_events(finishes.values(), ended.values(), held))
     again = {end.retry_run_id for end in ended.values() if end.retry_run_id is not None}
     retries = run_find_many(tx, again) if again else {}
     outcomes: dict[int, RunOutcome | PenstockError] = {}

@@ -1,0 +1,1 @@
+"""Files for monitoring systems, generated from the declared metrics and alert rules."""

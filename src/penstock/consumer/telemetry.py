@@ -1,0 +1,72 @@
+"""The telemetry of a consumer: an event for each message, counted and exported."""
+
+from __future__ import annotations
+
+import contextlib
+
+from penstock.audit.telemetry import Events, MessageHandled
+from penstock.consumer.disposition import Disposition
+from penstock.consumer.message import Message
+from penstock.consumer.options import ConsumerOptions
+from penstock.core.clock import Clock
+from penstock.core.errors import SettingsError
+from penstock.telemetry.declared import parse_telemetry
+from penstock.telemetry.listener import serve_metrics
+from penstock.telemetry.process import Surroundings, open_telemetry
+from penstock.telemetry.process_metrics import ProcessMetrics
+from penstock.telemetry.processor_names import unknown_name
+
+
+class ConsumerTelemetry:
+    """Counts the messages of a consumer, and exports them if its options say so."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        given = dict(options.telemetry)
+        self._port = given.pop("metrics_port", 0)
+        self._host = given.pop("metrics_host", "127.0.0.1")
+        if isinstance(self._port, bool) or not isinstance(self._port, int):
+            raise SettingsError("telemetry.metrics_port", "a port", self._port)
+        self._declared = parse_telemetry(given)
+        self._clock: Clock = options.clock
+        self._running: contextlib.ExitStack | None = None
+        self.metrics = ProcessMetrics(unknown_name, by_customer=self._declared.customer_label)
+        self.events = Events()
+        self.events.subscribe(self.metrics.on_event, self.metrics.kinds)
+
+    def start(self) -> None:
+        """Start exporting; a second call does nothing."""
+        if self._running is not None:
+            return
+        stack = self._running = contextlib.ExitStack()
+        around = Surroundings(clock=self._clock)
+        stack.enter_context(open_telemetry(self._declared, self.events, self.metrics, around))
+
+    def serve(self) -> contextlib.AbstractContextManager[object]:
+        """Return a block during which the metrics are served on their port, if there is one."""
+        if not self._port:
+            return contextlib.nullcontext()
+        return serve_metrics(self.metrics.registry(), self._host, self._port)
+
+    def handled(self, message: Message, end: Disposition, seconds: float) -> None:
+        """Emit the event of a message that was handled."""
+        self.events.emit(
+            MessageHandled(
+                subscription=message.subscription,
+                message_id=message.id,
+                outcome=end.outcome.value,
+                handler=end.handler or "",
+                via=message.via,
+                attempt=message.attempt,
+                error_type="" if end.failure is None else end.failure.error_type,
+                seconds=seconds,
+                traceparent=message.traceparent,
+                parent=message.trace[1],
+                correlation_id=message.correlation_id,
+            )
+        )
+
+    def close(self) -> None:
+        """Export what is queued; the consumer may start again."""
+        stack, self._running = self._running, None
+        if stack is not None:
+            stack.close()

@@ -1,0 +1,1 @@
+"""Trace context that processes exchange."""

@@ -1,0 +1,129 @@
+"""W3C trace context, derived from ids that exist anyway.
+
+Pure. The trace of a cause is its correlation id: the id itself if it is a trace id, otherwise a
+hash of it. The id of a span is a hash of what it is about, such as a run's attempt. So processes
+that know the same ids agree on a trace without storing or exchanging anything more. A caller's
+context becomes a correlation id too (`correlation_of`), which keeps its trace and its span.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+TRACEPARENT: Final = "traceparent"
+"""Name of the header, and of the message attribute."""
+
+_TRACE: Final = re.compile(r"(?!0{32})[0-9a-f]{32}", re.ASCII)
+_CAUSE: Final = re.compile(r"((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})", re.ASCII)
+_HEADER: Final = re.compile(
+    r"([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII
+)
+_HEADER_MAX: Final = 256
+
+
+class TraceContext(NamedTuple):
+    """A span of a trace, as other processes refer to it."""
+
+    trace_id: str
+    """32 hexadecimal digits."""
+    span_id: str
+    """16 hexadecimal digits."""
+    is_sampled: bool = True
+
+    @property
+    def header(self) -> str:
+        """The value of the header `traceparent`."""
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.is_sampled else '00'}"
+
+
+CURRENT_TRACE: Final[ContextVar[TraceContext | None]] = ContextVar(
+    "penstock_current_trace", default=None
+)
+"""The context that a request brought; None outside a request, or if it brought none."""
+
+
+def parse_traceparent(text: str | None) -> TraceContext | None:
+    """Return the context of a `traceparent`; None if it is absent or not valid."""
+    if text is None or len(text) > _HEADER_MAX:
+        return None
+    found = _HEADER.fullmatch(text.strip())
+    if found is None:
+        return None
+    version, trace_id, span_id, flags, more = found.groups()
+    if version == "ff" or (version == "00" and more):
+        return None
+    return TraceContext(trace_id, span_id, bool(int(flags, 16) & 1))
+
+
+def trace_of(correlation_id: str) -> str:
+    """Return the trace id of everything that shares a correlation id."""
+    cause = _CAUSE.fullmatch(correlation_id)
+    if cause is not None:
+        return cause[1]
+    if _TRACE.fullmatch(correlation_id):
+        return correlation_id
+    return hashlib.sha256(correlation_id.encode()).hexdigest()[:32]
+
+
+def cause_of(correlation_id: str) -> str | None:
+    """Return the span that a correlation id names; None unless a caller's context became it."""
+    cause = _CAUSE.fullmatch(correlation_id)
+    return None if cause is None else cause[2]
+
+
+def correlation_of(context: TraceContext) -> str:
+    """Return the correlation id of what a caller's context causes."""
+    return f"{context.trace_id}-{context.span_id}"
+
+
+def current_correlation() -> str | None:
+    """Return the correlation id of what the current request causes; None without a context."""
+    context = CURRENT_TRACE.get()
+    return None if context is None else correlation_of(context)
+
+
+def message_correlation(correlation_id: str | None, traceparent: str | None) -> str | None:
+    """Return the correlation id of what a message causes, from its attributes."""
+    context = None if correlation_id else parse_traceparent(traceparent)
+    return correlation_id if context is None else correlation_of(context)
+
+
+def message_context(
+    attributes: Mapping[str, str], message_id: str, header: str | None = None
+) -> tuple[str, str | None]:
+    """Return the trace of a message and the span that caused its delivery, None if unknown.
+
+    header: the context of the request that delivered it, which counts if it is of the same trace.
+    """
+    own, delivered = parse_traceparent(attributes.get(TRACEPARENT)), parse_traceparent(header)
+    correlation_id = attributes.get("correlation_id") or message_id
+    trace_id = trace_of(correlation_id) if own is None else own.trace_id
+    if delivered is not None and (delivered.trace_id == trace_id or own is None):
+        return delivered.trace_id, delivered.span_id
+    return trace_id, None if own is None else own.span_id
+
+
+def span_of(kind: str, *ids: object) -> str:
+    """Return the id of the span about something, which `kind` and `ids` identify."""
+    text = "/".join([kind, *map(str, ids)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_context(correlation_id: str, run_id: int) -> TraceContext:
+    """Return the context of a run, for what it calls and publishes."""
+    return TraceContext(trace_of(correlation_id), span_of("run", run_id))
+
+
+def baggage(correlation_id: str) -> str:
+    """Return the value of the header `baggage`, which carries the correlation id on."""
+    return f"penstock.correlation_id={quote(correlation_id, safe='')}"
+
+
+def is_sampled(trace_id: str, share: float) -> bool:
+    """Return whether a trace is one of the share that is exported; every process agrees."""
+    return share >= 1 or int(trace_id[16:], 16) < share * 2**64

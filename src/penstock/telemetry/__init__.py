@@ -1,0 +1,1 @@
+"""Exporters of events: Prometheus, OpenTelemetry, OpenLineage, Sentry."""
