@@ -170,7 +170,7 @@ def test_metrics(served: ServedApi) -> None:
         'penstock_flows{state="blocked"} 0.0',
         'penstock_limit_capacity{limit="bq:t"} 4.0',
         'penstock_limit_wait_seconds{limit="bq:t",quantile="0.95"} 2.0',
-        'penstock_limit_contention{limit="bq:t"} 0.5',
+        'penstock_limit_contention_ratio{limit="bq:t"} 0.5',
     ):
         assert line in text, text
 

@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
 
 from penstock import connect
 from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
 from penstock.bus.records import OidcSettings, PushSettings, Subscription, Topic
 from penstock.cli.logging import EventLog, describe_event
-from penstock.server.metrics import SUBSCRIPTIONS_MAX, PushMetrics
+from penstock.telemetry.catalog import LABEL_VALUES_MAX
+from penstock.telemetry.process_metrics import ProcessMetrics
+from penstock.telemetry.processor_names import unknown_name
 from tests.kits.shell import Shell
 
 
@@ -113,25 +113,24 @@ class TestLog:
 
 def test_meters() -> None:
     """Metrics are labelled by subscription; the number of labels is bounded and input escaped."""
-    registry = CollectorRegistry()
-    meters = PushMetrics(registry)
+    meters = ProcessMetrics(unknown_name)
     meters.on_event(posted())
     meters.on_event(posted(outcome="nack", status=None, failure="timeout", window=2))
     meters.on_event(PushAccepted(subscription="orders", message_id="1", outcome="published"))
     meters.on_event(PushRefused(subscription='evil"\n', status=401, reason="x"))
-    for n in range(SUBSCRIPTIONS_MAX + 50):
+    for n in range(LABEL_VALUES_MAX + 50):
         meters.on_event(posted(f"s{n}"))
-    text = generate_latest(registry).decode()
+    text = meters.text().decode()
     for line in (
-        'penstock_push_requests_total{answer="200",subscription="acme/hook"} 1.0',
-        'penstock_push_requests_total{answer="timeout",subscription="acme/hook"} 1.0',
-        'penstock_push_request_seconds_count{subscription="acme/hook"} 2.0',
-        'penstock_push_window{subscription="acme/hook"} 2.0',
+        'penstock_push_requests_total{response="200",subscription="hook"} 1.0',
+        'penstock_push_requests_total{response="timeout",subscription="hook"} 1.0',
+        'penstock_push_request_seconds_count{subscription="hook"} 2.0',
+        'penstock_push_window{subscription="hook"} 2.0',
         'penstock_push_received_total{outcome="published",subscription="orders"} 1.0',
         'penstock_push_received_total{outcome="refused 401",subscription=""} 1.0',
         'penstock_push_window{subscription="other"} 4.0',
     ):
         assert line in text
     assert "evil" not in text
-    assert text.count("penstock_push_window{") <= SUBSCRIPTIONS_MAX + 1
+    assert text.count("penstock_push_window{") <= LABEL_VALUES_MAX + 1
     assert json.dumps(posted().as_dict())

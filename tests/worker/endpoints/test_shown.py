@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, generate_latest
-
 from penstock import Pipeline
 from penstock.assembly.endpoints import endpoint_problems
 from penstock.assembly.settings import load
 from penstock.cli.logging import describe_event
 from penstock.pipelines.draw import draw
 from penstock.runs.cli.details import print_detail
-from penstock.server.metrics import PushMetrics
+from penstock.telemetry.process_metrics import ProcessMetrics
+from penstock.telemetry.processor_names import unknown_name
 from tests.kits.client_harness import Harness
 from tests.worker.endpoints.kit import endpoint, replying
 
@@ -50,10 +49,10 @@ def test_requests_are_counted_and_logged(harness: Harness) -> None:
     with endpoint(harness, lambda _: replying(503)) as world:
         run_id = world.submit()
         world.send_all()
-        registry = CollectorRegistry()
-        PushMetrics(registry).on_event(world.sent[0])
+        metrics = ProcessMetrics(unknown_name)
+        metrics.on_event(world.sent[0])
         labels = '{processor="scores/main/score",response="503"}'
         counted = f"penstock_endpoint_requests_total{labels} 1.0"
-        assert counted in generate_latest(registry).decode()
+        assert counted in metrics.text().decode()
         level, text = describe_event(world.sent[0], str)
         assert (level, text) == ("warning", f"{run_id} sent: scores/main/score failed (503)")
