@@ -47,7 +47,7 @@ class Collector:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def take(self, path: str, body: bytes) -> None:
         """Decode one request."""

@@ -18,7 +18,7 @@ from penstock.server.fleet_metrics import FleetCollector
 from penstock.server.metrics import Metrics
 from penstock.telemetry.catalog import API, LABEL_VALUES_MAX, PROCESS
 from penstock.telemetry.process_metrics import ProcessMetrics
-from penstock.telemetry.processor_names import ProcessorName, unknown_name
+from penstock.telemetry.processor_names import ProcessorPath, unknown_name
 from tests.kits.client_harness import Harness
 
 DONE = RunEnded(7, "acme", ProcessorKey(1), "COMPLETED", None, False, False, duration_us=2_000_000)
@@ -30,8 +30,8 @@ GATE = GateDecided(
 )  # fmt: skip
 
 
-def names(_: int) -> ProcessorName:
-    return ProcessorName("nba", "raw", "box")
+def names(_: int) -> ProcessorPath:
+    return ProcessorPath("nba", "raw", "box")
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

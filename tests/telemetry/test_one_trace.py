@@ -90,7 +90,7 @@ def consuming(collector: Collector) -> Iterator[tuple[str, list[str]]]:
         yield f"http://127.0.0.1:{port}/pubsub/push", seen
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
 
 
 class World:

@@ -23,7 +23,7 @@ from penstock.telemetry.listener import serve_metrics
 from penstock.telemetry.log_lines import LogSink
 from penstock.telemetry.process import Surroundings, open_telemetry
 from penstock.telemetry.process_metrics import ProcessMetrics
-from penstock.telemetry.processor_names import ProcessorName, ProcessorNames
+from penstock.telemetry.processor_names import ProcessorNames, ProcessorPath
 
 if TYPE_CHECKING:
     from penstock.server.metrics import Metrics
@@ -114,7 +114,7 @@ def _lineage(declared: TelemetrySettings, settings: Settings) -> Callable[[bytes
 def _tables(pipelines: Sequence[Pipeline]) -> TablesOf:
     """Return the tables that processors of these pipelines declare to read and write."""
     known = {
-        ProcessorName(pipeline.name, one.phase, one.name): JobTables(
+        ProcessorPath(pipeline.name, one.phase, one.name): JobTables(
             tuple(sorted({need.table for need in one.terms.needs})), tuple(one.terms.produces)
         )
         for pipeline in pipelines

@@ -34,8 +34,8 @@ def metrics_page(note: str) -> str:
         "",
         "Every metric that Penstock exposes, with its labels. A label whose values come from your "
         f"names has at most {LABEL_VALUES_MAX} values in a process; further ones are counted as "
-        "`other`. No metric has a label for customers unless the setting "
-        "`telemetry.customer_label` is on: then those marked † have the label "
+        "`other`. No metric has a label for customers unless `customer_label` of the setting "
+        "`telemetry` is on: then those marked † have the label "
         f"`{CUSTOMER}`. [Telemetry](../how-to/telemetry.md) says how to collect them.",
     ]  # fmt: skip
     for scope, (title, text) in SCOPES.items():

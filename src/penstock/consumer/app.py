@@ -94,7 +94,7 @@ class Consumer:
         self.dead_letters = dead_letters
         self._seen_policy = False
         self.verify = verify
-        self.options = options or ConsumerOptions()
+        self.options = options = options or ConsumerOptions()
         opened = open_sink(sink, prefix=self.options.prefix, clock=self.options.clock) \
             if isinstance(sink, str) else sink  # fmt: skip
         self.sink: Sink = opened
@@ -103,11 +103,8 @@ class Consumer:
         self._loops = LoopRunner()
         self._alerts = AlertReports(alert, self.options.clock)
         self.telemetry = ConsumerTelemetry(self.options)
-        self._identity = Identity(
-            service=self.options.service or name,
-            env=self.options.env,
-            version=self.options.version,
-        )
+        service = options.service or name
+        self._identity = Identity(service=service, env=options.env, version=options.version)
         self._handling = Handling(
             router=self._router,
             sink=opened,
@@ -246,7 +243,6 @@ class Consumer:
     def _pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._threads is None:
-                self.telemetry.start()
                 self._threads = ThreadPoolExecutor(
                     self.options.concurrency, thread_name_prefix="penstock-consumer"
                 )
@@ -296,8 +292,7 @@ class Consumer:
             )
             (self.options.log or to_stdout)(render_line(line))
             self._alerts.send(self._identity, item.message, end)
-            took = self.options.clock.monotonic() - item.message.received_s
-            self.telemetry.handled(item.message, end, max(0.0, took))
+            self.telemetry.handled(item.message, end)
             self._prune_hourly()
         except Exception:
             log.exception("logging the outcome of message %s failed", item.message.id)

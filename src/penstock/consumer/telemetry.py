@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 from penstock.audit.telemetry import Events, MessageHandled
 from penstock.consumer.disposition import Disposition
@@ -28,18 +29,21 @@ class ConsumerTelemetry:
             raise SettingsError("telemetry.metrics_port", "a port", self._port)
         self._declared = parse_telemetry(given)
         self._clock: Clock = options.clock
+        self._lock = threading.Lock()
         self._running: contextlib.ExitStack | None = None
         self.metrics = ProcessMetrics(unknown_name, by_customer=self._declared.customer_label)
         self.events = Events()
         self.events.subscribe(self.metrics.on_event, self.metrics.kinds)
 
-    def start(self) -> None:
-        """Start exporting; a second call does nothing."""
-        if self._running is not None:
-            return
-        stack = self._running = contextlib.ExitStack()
-        around = Surroundings(clock=self._clock)
-        stack.enter_context(open_telemetry(self._declared, self.events, self.metrics, around))
+    def _start(self) -> None:
+        """Start exporting with the first message; a second call does nothing."""
+        with self._lock:
+            if self._running is None:
+                around = Surroundings(clock=self._clock)
+                made = open_telemetry(self._declared, self.events, self.metrics, around)
+                stack = contextlib.ExitStack()
+                stack.enter_context(made)
+                self._running = stack
 
     def serve(self) -> contextlib.AbstractContextManager[object]:
         """Return a block during which the metrics are served on their port, if there is one."""
@@ -47,8 +51,10 @@ class ConsumerTelemetry:
             return contextlib.nullcontext()
         return serve_metrics(self.metrics.registry(), self._host, self._port)
 
-    def handled(self, message: Message, end: Disposition, seconds: float) -> None:
+    def handled(self, message: Message, end: Disposition) -> None:
         """Emit the event of a message that was handled."""
+        self._start()
+        seconds = max(0.0, self._clock.monotonic() - message.received_s)
         self.events.emit(
             MessageHandled(
                 subscription=message.subscription,
@@ -67,6 +73,7 @@ class ConsumerTelemetry:
 
     def close(self) -> None:
         """Export what is queued; the consumer may start again."""
-        stack, self._running = self._running, None
+        with self._lock:
+            stack, self._running = self._running, None
         if stack is not None:
             stack.close()

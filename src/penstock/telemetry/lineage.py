@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from penstock.audit.telemetry import Event, FlowEnded, RunEnded, RunStarted
 from penstock.core.clock import Micros, iso
 from penstock.core.ids import encode
-from penstock.telemetry.processor_names import NameOf, ProcessorName
+from penstock.telemetry.processor_names import NameOf, ProcessorPath
 
 SCHEMA: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 FACETS: Final = "https://openlineage.io/spec/facets/1-0-0"
@@ -32,7 +32,7 @@ class JobTables(NamedTuple):
     outputs: tuple[str, ...] = ()
 
 
-TablesOf = Callable[[ProcessorName], JobTables]
+TablesOf = Callable[[ProcessorPath], JobTables]
 
 
 class Lineage:

@@ -26,7 +26,7 @@ from penstock.telemetry.lineage import JobTables, Lineage, TablesOf
 from penstock.telemetry.lineage_sender import LineageSender
 from penstock.telemetry.log_lines import LogRecordData, LogSink
 from penstock.telemetry.process_metrics import ProcessMetrics
-from penstock.telemetry.processor_names import NameOf, ProcessorName, unknown_name
+from penstock.telemetry.processor_names import NameOf, ProcessorPath, unknown_name
 from penstock.telemetry.spans import SpanData, Spans, is_ordinary
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 METRICS_SECONDS: Final = 15.0
 
 
-def no_tables(_: ProcessorName) -> JobTables:
+def no_tables(_: ProcessorPath) -> JobTables:
     """Return no tables."""
     return JobTables()
 

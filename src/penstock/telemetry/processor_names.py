@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from penstock.core.errors import StoreError
 
 
-class ProcessorName(NamedTuple):
+class ProcessorPath(NamedTuple):
     """Names of a processor."""
 
     pipeline: str
@@ -16,12 +16,12 @@ class ProcessorName(NamedTuple):
     processor: str
 
 
-NameOf: TypeAlias = Callable[[int], ProcessorName]
+NameOf: TypeAlias = Callable[[int], ProcessorPath]
 
 
-def unknown_name(key: int) -> ProcessorName:
+def unknown_name(key: int) -> ProcessorPath:
     """Return a name for a processor that cannot be looked up."""
-    return ProcessorName("unknown", "unknown", f"processor {key}")
+    return ProcessorPath("unknown", "unknown", f"processor {key}")
 
 
 class ProcessorNames:
@@ -30,13 +30,13 @@ class ProcessorNames:
     def __init__(self, read: Callable[[], Mapping[int, tuple[str, str, str]]]) -> None:
         """`read` returns pipeline, phase and name of all processors by key."""
         self._read = read
-        self._names: dict[int, ProcessorName] = {}
+        self._names: dict[int, ProcessorPath] = {}
 
-    def __call__(self, key: int) -> ProcessorName:
+    def __call__(self, key: int) -> ProcessorPath:
         """Return the names of a processor; a placeholder while the database is unavailable."""
         if key not in self._names:
             try:
-                self._names = {n: ProcessorName(*path) for n, path in self._read().items()}
+                self._names = {n: ProcessorPath(*path) for n, path in self._read().items()}
             except StoreError:
                 return unknown_name(key)
         return self._names.get(key) or unknown_name(key)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 TRACEPARENT: Final = "traceparent"
 """Name of the header, and of the message attribute."""
@@ -121,7 +120,15 @@ def run_context(correlation_id: str, run_id: int) -> TraceContext:
 
 def baggage(correlation_id: str) -> str:
     """Return the value of the header `baggage`, which carries the correlation id on."""
-    return f"penstock.correlation_id={quote(correlation_id, safe='')}"
+    encoded = "".join(
+        char if char.isascii() and (char.isalnum() or char in "-._~") else _percent(char)
+        for char in correlation_id
+    )
+    return f"penstock.correlation_id={encoded}"
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode())
 
 
 def is_sampled(trace_id: str, share: float) -> bool:
