@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy test-nats coverage explore check fix reference bench simulate crash lock clean
+.PHONY: help dev demo test test-ui test-deploy test-nats coverage explore check fix docs reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ fix: $(STAMP) ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
+docs: ## Build the documentation as a searchable site in build/site; a broken link fails
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo 'Open build/site/index.html, or serve it: .venv-docs/bin/mkdocs serve'
+
 reference: $(STAMP) ## Regenerate docs/reference from the code
 	$(BIN)/python -m penstock.cli.reference docs/reference
 	$(BIN)/python -m penstock.assembly.api_reference docs/reference
@@ -83,7 +89,7 @@ lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades 
 	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock || { echo 'a lock file names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
-	rm -rf $(VENV) .venv-deploy build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-deploy .venv-docs build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMP): pyproject.toml requirements.lock
