@@ -62,6 +62,10 @@ BENCHES = {
         "PostgreSQL: a session idle in a transaction for two minutes, at saturation",
     ),
     "verify": ("verify", "10,000,000 journal entries: hashes recomputed, compared with history"),
+    "audit_ship": (
+        "audit_ship",
+        "1,000,000 journal rows to Parquet files by a process that is killed ten times",
+    ),
     "load_map": (
         "load_map",
         "50,000 configs at two o'clock: starts per minute before and after jitter",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.schedules.client.configs import Configs
     from penstock.schedules.client.pauses import Pauses
     from penstock.schedules.load_map.client import Schedules
+    from penstock.shipping.client import AuditSinks
     from penstock.slos.client import Slos
     from penstock.tracking.client import Tracking
 
@@ -70,8 +71,8 @@ def _connect_hooks() -> None:
 connect_on_first_use(_connect_hooks)
 
 
-class UseCaseGroups:
-    """The use cases of Penstock, grouped by subject; a group is loaded when it is first used."""
+class _GroupContext:
+    """What every group of use cases is made with."""
 
     _store: Transactions
     _names: NameResolver
@@ -92,6 +93,10 @@ class UseCaseGroups:
     def _group(self, kind: Callable[P, G], *args: P.args, **kwargs: P.kwargs) -> G:
         """Return the use cases of one subject; a remote client returns those over HTTP."""
         return kind(*args, **kwargs)
+
+
+class UseCaseGroups(_GroupContext):
+    """The use cases of Penstock, grouped by subject; a group is loaded when it is first used."""
 
     def dry_run(self) -> UseCaseGroups:
         """Return the same use cases for a dry run: every change is made and rolled back.
@@ -258,6 +263,13 @@ class UseCaseGroups:
         from penstock.analytics.client import Analytics  # loaded on first use
 
         return self._group(Analytics, self._store, self._names)
+
+    @cached_property
+    def audit_sinks(self) -> AuditSinks:
+        """Audit sinks: how far the journal and the logs were shipped."""
+        from penstock.shipping.client import AuditSinks  # loaded on first use
+
+        return self._group(AuditSinks, self._store, self._names)
 
     @cached_property
     def detections(self) -> Detections:

@@ -70,7 +70,8 @@ def test_commands(line: str, scene: tuple[Path, dict[str, str]], tmp_path: Path)
         return
     copy = tmp_path / "penstock.db"
     shutil.copy(database, copy)
-    result = CliRunner().invoke(cli, ["--database-url", f"sqlite:{copy}", *args])
+    env = {"PENSTOCK_AUDIT_SINK": f"parquet:{tmp_path / 'sink'}"}
+    result = CliRunner().invoke(cli, ["--database-url", f"sqlite:{copy}", *args], env=env)
     expected = {0, 1} if args[0] == "doctor" else {0}
     assert result.exit_code in expected, (line, result.output)
     assert result.output.strip(), line

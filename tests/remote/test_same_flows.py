@@ -255,6 +255,7 @@ class TestGates:
         same(served, remote, "analytics", "run_series", bucket="1h")
         same(served, remote, "analytics", "acknowledgments", hours=3)
         same(served, remote, "analytics", "end_to_end", pipeline="daily")
+        same(served, remote, "audit_sinks", "status", "parquet:x")
 
     def test_breakers(self, served: ServedApi, remote: RemoteClient) -> None:
         """Breakers are listed, explained and reset once."""

@@ -273,6 +273,7 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     ),
     "GET /api/v1/analytics/overrides": lambda _: ("/analytics/overrides", None),
     "GET /api/v1/analytics/end-to-end": lambda _: ("/analytics/end-to-end", None),
+    "GET /api/v1/audit-sink": lambda _: ("/audit-sink?sink=parquet:/tmp/x", None),
     "GET /api/v1/detections": lambda _: ("/detections", None),
     "GET /api/v1/freshness": lambda _: ("/freshness", None),
     "GET /api/v1/slos": lambda s: (f"/slos?customer_id={s.customer}", None),

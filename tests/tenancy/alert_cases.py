@@ -38,7 +38,14 @@ ALERT_FOREIGN: dict[str, list[Callable[[Client, Things], Any]]] = {
     "alerts.end_silence": [lambda c, t: c.alerts.end_silence(encode("sil", t.silence))],
 }
 
+SINK_FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
+    "audit_sinks.status": [lambda c: c.audit_sinks.status("parquet:x")],
+    "audit_sinks.reset": [lambda c: c.audit_sinks.reset("parquet:x")],
+}
+"""Use cases of audit sinks, which have the rows of all customers."""
+
 ALERT_FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
+    **SINK_FORBIDDEN,
     "alerts.rules": [lambda c: c.alerts.rules()],
     "alerts.measured": [lambda c: c.alerts.measured()],
     "alerts.channels": [lambda c: c.alerts.channels()],

@@ -24,6 +24,7 @@ SUBJECTS = (
     "audit",
     "telemetry",
     "access",
+    "shipping",
     "pipelines",
     "limits",
     "entities",

@@ -38,9 +38,10 @@ from penstock.analytics.rows import (
     RunCount,
     TableCount,
 )
-from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros
+from penstock.core.clock import DAY, HOUR, MINUTE, Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Row, Tx, first, one
+from penstock.db.windows import window_read
 
 LAG: Final = 10 * MINUTE
 """Age of a row at which it is folded: longer than any transaction may take."""
@@ -52,7 +53,6 @@ TAIL: Final = 20_000
 """Rows that are counted when they are read."""
 ROWS_MAX: Final = 50_000
 """Counters that one report reads."""
-WINDOW_MAX: Final = 7 * DAY
 SERIES_KEPT: Final = 100 * DAY
 """How long counters of quarters of an hour and slow runs are kept."""
 DAYS_KEPT: Final = 400 * DAY
@@ -80,17 +80,16 @@ def fold(tx: Tx, source: str, window_us: Micros) -> FoldStep:
     after = int(one(tx.rows("analytics_horizon", start))[0])
     if until <= after:
         return FoldStep(0, window_us, is_current=True)
-    while True:
-        to = min(until, after + window_us)
-        is_least = to - after <= SECOND
-        rows = _read(tx, source, after, to, None, n=10**9 if is_least else PAGE + 1)
-        if len(rows) <= PAGE or is_least:
-            break
-        window_us = max(SECOND, (to - after) // 2)
+    rows, to, wider = window_read(
+        lambda after, to, n: _read(tx, source, after, to, None, n),
+        after,
+        until,
+        window_us=window_us,
+        page=PAGE,
+    )
     if rows:
         _FOLDS[source](tx, rows, after)
     tx.run("analytics_horizon_set", {"name": name, "value": to})
-    wider = min(WINDOW_MAX, 2 * window_us) if len(rows) <= PAGE // 4 else window_us
     return FoldStep(len(rows), wider, is_current=to == until)
 
 

@@ -21,6 +21,7 @@ from penstock.alerts.records import StoredAlert
 from penstock.analytics.aggregator import Aggregator
 from penstock.assembly.alerts import build_evaluator, build_sender
 from penstock.assembly.api import build_api
+from penstock.assembly.audit_sink import build_audit_sink, build_retention
 from penstock.assembly.database import build_probes
 from penstock.assembly.endpoints import (
     build_dispatcher,
@@ -64,7 +65,6 @@ from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
 from penstock.services.store import (
-    Retention,
     RunsInProgress,
     SnapshotHolder,
     clock_lead,
@@ -74,6 +74,7 @@ from penstock.services.store import (
 )
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
+from penstock.shipping.shipper import Shipper
 from penstock.slos.declared import parse_slos
 from penstock.slos.recorder import SloRecorder
 from penstock.worker.context import RunContext
@@ -299,16 +300,6 @@ def build_services(
     probes = build_probes(settings, clock or SystemClock(), warehouses)
     holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
-    retention = Retention(
-        history_us=settings.history_retention,
-        journal_us=settings.journal_retention,
-        flows_us=settings.flows_retention,
-        logs_us=settings.logs_retention,
-        alerts_us=settings.alerts_retention,
-        dead_letters_us=settings.dead_letters_retention,
-        interventions_us=settings.interventions_retention,
-        overrides_us=settings.overrides_retention,
-    )
     orchestrator = Orchestrator(
         store,
         probes.probe,
@@ -336,7 +327,7 @@ def build_services(
         (binder, _every(SECOND, "bound")),
         (replayer, _every(60 * SECOND)),
         (sealer, _every(settings.seal_interval)),
-        (Pruner(store, retention=retention), _every(settings.prune_interval)),
+        (Pruner(store, retention=build_retention(settings)), _every(settings.prune_interval)),
         (Vacuum(store), _every(5 * SECOND)),
         (fallback, _every(10 * SECOND)),
         (self_heal, _every(60 * SECOND)),
@@ -347,6 +338,9 @@ def build_services(
         (Aggregator(store), _every(60 * SECOND)),
         (SloRecorder(store, parse_slos(settings.slos)), _every(10 * SECOND)),
     ]
+    sink = build_audit_sink(settings, clock)
+    if sink is not None:
+        made.append((Shipper(store, sink), _every(settings.audit_sink_interval)))
     return [ScheduledService(service, schedule) for service, schedule in made]
 
 

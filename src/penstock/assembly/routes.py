@@ -28,6 +28,7 @@ from penstock.server import health
 from penstock.server.auth import KeyCache
 from penstock.server.polling.group_commit import GroupCommit
 from penstock.server.routes import Routes
+from penstock.shipping import api as shipping
 from penstock.slos import api as slos
 from penstock.tracking import api as tracking
 from penstock.web.build import build_site
@@ -51,6 +52,7 @@ _MODULES: Final = (
     recovery,
     analytics,
     detection,
+    shipping,
     pauses,
     monitoring,
     exports,

@@ -145,6 +145,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "monitoring.cli.verify",
         "Prove from the journal and the audit chains that nothing was lost, repeated or changed.",
     ),
+    "sink": (
+        "shipping.cli",
+        "Ship the journal and the logs to the audit sink; show how far it is served.",
+    ),
+    "query": (
+        "shipping.cli",
+        "Execute one SELECT over the audit sink: journal, history and the logs of flows.",
+    ),
     "seals": ("monitoring.cli.verify", "List and publish the sealed blocks of the journal."),
     "export": (
         "monitoring.cli.export",

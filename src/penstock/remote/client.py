@@ -30,6 +30,7 @@ G = TypeVar("G")
 
 API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Breakers": "penstock.flows.breakers.api",
+    "AuditSinks": "penstock.shipping.api",
     "Backfills": "penstock.recovery.api",
     "Alerts": "penstock.alerts.api",
     "Analytics": "penstock.analytics.api",

@@ -6,11 +6,13 @@ from history. The horizon stays ten minutes behind, longer than any transaction 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx, first, one
+from penstock.shipping.store import prunable_until
 
 AGGREGATE_LAG_US = 10 * MINUTE
 CHUNK = 5_000
@@ -100,6 +102,8 @@ class Retention:
     """Resolved interventions."""
     overrides_us: int = 90 * DAY
     """Overrides, from when they expire."""
+    behind_sink: str | None = None
+    """Audit sink that must have rows of the journal and the logs before they are deleted."""
     entities_us: int = 90 * DAY
     """Reports of changed entities; a processor that missed deleted ones receives everything."""
 
@@ -114,18 +118,26 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
     """Delete rows past their retention. Return deleted rows by kind; dropped partitions count 0."""
     now = tx.now()
     chunk = {"n": CHUNK}
-    tx.run("counter_raise", {"name": "history_pruned_to", "value": now - retention.history_us})
+    shipped = {} if retention.behind_sink is None else prunable_until(tx, retention.behind_sink)
+    history_before = min(now - retention.history_us, shipped.get("history", now))
+    tx.run("counter_raise", {"name": "history_pruned_to", "value": history_before})
     return {
-        "history": tx.run("history_prune", {"before": now - retention.history_us, **chunk}),
+        "history": tx.run("history_prune", {"before": history_before, **chunk}),
         "run_logs": tx.run("run_logs_prune", {"before": now - retention.history_us, **chunk}),
         "run_actions": tx.run("run_actions_prune", {"before": now - retention.history_us, **chunk}),
         "artifacts": tx.run("run_artifacts_prune", {"before": now - retention.history_us, **chunk}),
         "sub_flows": tx.run("sub_flows_prune", {"before": now - retention.history_us, **chunk}),
         "backfills": tx.run("backfills_prune", {"before": now - retention.history_us, **chunk}),
         "states": tx.run("run_states_prune", {"before": now - retention.history_us, **chunk}),
-        "journal": _prune_journal(tx, now - retention.journal_us),
+        "journal": _prune_journal(tx, now - retention.journal_us, shipped.get("journal", now)),
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
-        "flows": tx.run("flows_prune", {"before": now - retention.flows_us, **chunk}),
+        "flows": tx.run(
+            "flows_prune",
+            {
+                "before": min(now - retention.flows_us, shipped.get("phase_completion_log", now)),
+                **chunk,
+            },
+        ),
         "requests": tx.run("requests_prune"),
         "limits": tx.run("queue_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
         "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
@@ -137,18 +149,23 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "entities": tx.run(
             "entity_changes_prune", {"before": now - retention.entities_us, **chunk}
         ),
-        **_prune_logs(tx, {"before": now - retention.logs_us, **chunk}),
+        **_prune_logs(tx, now - retention.logs_us, shipped),
         **_prune_closed(tx, now, retention),
     }
 
 
-def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
+def _prune_logs(tx: Tx, before: int, shipped: Mapping[str, int]) -> dict[str, int]:
+    until = {"before": before, "n": CHUNK}
+
+    def behind(log: str) -> dict[str, int]:
+        return {**until, "before": min(before, shipped.get(log, before))}
+
     return {
         "decisions": tx.run("decisions_prune", until),
         "run_gates": tx.run("run_gates_prune", until),
-        "executions": tx.run("execution_log_prune", until),
-        "phase_log": tx.run("phase_log_prune", until),
-        "check_log": tx.run("check_log_prune", until),
+        "executions": tx.run("execution_log_prune", behind("execution_log")),
+        "phase_log": tx.run("phase_log_prune", behind("phase_completion_log")),
+        "check_log": tx.run("check_log_prune", behind("dependency_check_log")),
         "generations": tx.run("generations_prune", until),
         "completion_ids": tx.run("completion_ids_prune", until),
         "breakers": tx.run("breakers_prune", until),
@@ -177,11 +194,14 @@ def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
     }
 
 
-def _prune_journal(tx: Tx, before: int) -> int:
+def _prune_journal(tx: Tx, before: int, shipped_to: int) -> int:
     """Delete entries of blocks sealed before the time; unsealed entries are kept.
+
+    shipped_to: time before which the audit sink has every entry.
 
     From then on, verification only checks the chain of those blocks (`journal_pruned_to`).
     """
+    before = min(before, shipped_to)
     unsealed = first(tx.rows("journal_unsealed_at", {"before": before}))
     first_at = None if unsealed is None else unsealed[0]
     until = before if first_at is None else min(before, first_at - AGGREGATE_LAG_US)

@@ -109,6 +109,18 @@ class Settings:
     seal_heads_file: str = _setting(
         "", "File to which the heads of sealed blocks are appended; keep it outside the database."
     )
+    audit_sink: str = _setting(
+        "", "Where the journal and the logs are shipped to: `parquet:DIR`; empty for nowhere."
+    )
+    audit_sink_interval: int = _duration(
+        "30s", "Interval at which new rows are shipped to the audit sink.", low=1
+    )
+    prune_behind_sink: str = _setting(
+        "no",
+        "Whether retention deletes rows of the journal and the logs only once the audit sink has "
+        "them: `no` or `yes`.",
+        choices=("no", "yes"),
+    )
     prune_interval: int = _duration(
         "60s", "Interval at which retention and other upkeep are applied.", low=1
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from penstock.assembly.audit_sink import verify_sink
 from penstock.assembly.heads_file import HeadsFile
 from penstock.cli import output
 from penstock.cli.app import App, Command, Group
@@ -29,13 +30,18 @@ BLOCKS_MAX = 1_000_000
     type=click.Path(dir_okay=False, path_type=Path),
     help="File with published heads, as `penstock seals publish` writes it; compare them.",
 )
+@click.option("--sink", is_flag=True,
+              help="Compare the audit sink with the journal and the database.")  # fmt: skip
 @click.pass_obj
-def verify(app: App, heads: Path | None) -> None:
+def verify(app: App, heads: Path | None, sink: bool) -> None:
     """Prove from the journal and the audit chains that nothing was lost, repeated or changed.
 
     Recomputes every hash, and compares the journal with history, the queue, flows, dead letters and
-    deliveries. Exits with 1 if there is a problem.
+    deliveries. With --sink, reads the whole audit sink instead. Exits with 1 if there is a problem.
     """
+    if sink:
+        _verify_sink(app)
+        return
     published = {} if heads is None else _read_heads(heads)
     with app.connect() as client:
         found = client.views.verify()
@@ -78,6 +84,39 @@ def verify(app: App, heads: Path | None) -> None:
 
     app.emit(record, print_text)
     if count:
+        raise click.exceptions.Exit(1)
+
+
+def _verify_sink(app: App) -> None:
+    """Compare the audit sink with the database; exit with 1 if there is a problem."""
+    settings = app.database_settings()
+    with app.client(settings) as client:
+        found = verify_sink(client.store, settings)
+
+    def print_text() -> None:
+        output.print_table(
+            ("LOG", "BATCHES", "ROWS", "ALSO IN THE DATABASE", "SEALED BLOCKS"),
+            [
+                (
+                    one.relation,
+                    one.batches,
+                    f"{one.rows:,}",
+                    f"{one.compared:,}",
+                    one.sealed_blocks or "",
+                )
+                for one in found.logs
+            ],
+        )
+        for one in found.problems:
+            name = output.escape_control(f"{one.subject}: {one.text}")
+            click.echo(f"{click.style('FAIL', fg='red')}  {one.kind:<16}  {name}")
+        if found.problem_count > len(found.problems):
+            click.echo(f"      and {found.problem_count - len(found.problems):,} more")
+        if found.is_intact:
+            click.echo("Intact: the sink has every shipped row once, as the database sealed it.")
+
+    app.emit(found, print_text)
+    if not found.is_intact:
         raise click.exceptions.Exit(1)
 
 

@@ -1,0 +1,92 @@
+"""The audit sink that the settings name: build it, ship to it, query and verify it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.assembly.settings import Settings
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput, SettingsError
+from penstock.db.store import StoreView
+from penstock.services.store import Retention
+from penstock.shipping.client import SinkVerifier
+from penstock.shipping.records import SinkVerification
+from penstock.shipping.shipper import ShipCounts, Shipper
+from penstock.sinks.audit_parquet import ParquetSink
+from penstock.sinks.audit_query import QueryResult, query_parquet
+
+__all__ = [
+    "QueryResult", "ShipCounts", "build_audit_sink", "build_retention", "query_sink", "ship_once",
+    "sink_name", "verify_sink",
+]  # fmt: skip
+
+
+def _folder(settings: Settings) -> Path | None:
+    """Return the folder of a Parquet sink; None if no sink is set."""
+    if not settings.audit_sink:
+        return None
+    kind, _, place = settings.audit_sink.partition(":")
+    if kind != "parquet" or not place:
+        raise SettingsError("audit_sink", "parquet:DIR", settings.audit_sink)
+    return Path(place).expanduser().absolute()
+
+
+def build_audit_sink(settings: Settings, clock: Clock | None = None) -> ParquetSink | None:
+    """Return the audit sink; None if no sink is set. Nothing is opened yet."""
+    folder = _folder(settings)
+    return None if folder is None else ParquetSink(folder, clock=clock)
+
+
+def build_retention(settings: Settings) -> Retention:
+    """Return how long ended records are kept."""
+    sink = build_audit_sink(settings) if settings.prune_behind_sink == "yes" else None
+    return Retention(
+        behind_sink=None if sink is None else sink.name,
+        history_us=settings.history_retention,
+        journal_us=settings.journal_retention,
+        flows_us=settings.flows_retention,
+        logs_us=settings.logs_retention,
+        alerts_us=settings.alerts_retention,
+        dead_letters_us=settings.dead_letters_retention,
+        interventions_us=settings.interventions_retention,
+        overrides_us=settings.overrides_retention,
+    )
+
+
+def sink_name(settings: Settings) -> str:
+    """Return the name under which the sink's positions are stored."""
+    return _set(settings).name
+
+
+def ship_once(store: StoreView, settings: Settings) -> ShipCounts:
+    """Ship everything that can be shipped now."""
+    sink = _set(settings)
+    try:
+        return Shipper(store, sink).run_once()
+    finally:
+        sink.close()
+
+
+def verify_sink(store: StoreView, settings: Settings) -> SinkVerification:
+    """Compare the sink with its manifest, the journal and the database."""
+    sink = _set(settings)
+    try:
+        return SinkVerifier(store, sink).run(len(sink.unlisted()))
+    finally:
+        sink.close()
+
+
+def query_sink(
+    settings: Settings, text: str, *, rows_max: int, seconds: float, memory_mb: int
+) -> QueryResult:
+    """Execute one SELECT over the sink."""
+    root = _set(settings).root
+    return query_parquet(root, text, rows_max=rows_max, seconds=seconds, memory_mb=memory_mb)
+
+
+def _set(settings: Settings) -> ParquetSink:
+    sink = build_audit_sink(settings)
+    if sink is None:
+        fix = "Set it: PENSTOCK_AUDIT_SINK=parquet:DIR, or audit_sink in penstock.toml."
+        raise InvalidInput("audit_sink", "an audit sink", "none", fix)
+    return sink

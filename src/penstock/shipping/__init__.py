@@ -1,0 +1,1 @@
+"""Shipping of the journal and the logs to audit sinks, exactly once for their readers."""

@@ -1,0 +1,88 @@
+"""Records of shipping to audit sinks."""
+
+from __future__ import annotations
+
+from penstock.core.records.record import Record, Time
+
+__all__ = ["ShippedLog", "SinkProblem", "SinkStatus", "SinkVerification", "VerifiedLog"]
+
+
+class ShippedLog(Record):
+    """How far a log was shipped to a sink."""
+
+    relation: str
+    """Name of the log, which is the name of its view in the sink."""
+    batches: int
+    """Number of batches that the sink has."""
+    rows: int
+    """Number of rows in them."""
+    position: str
+    """Last block of the journal that was shipped, or the time up to which rows were shipped; empty
+    before the first."""
+    backlog: int
+    """Number of rows that the sink does not have yet, counted up to 100,000; entries of the journal
+    count once they are sealed."""
+    oldest_at: Time | None
+    """Time of the oldest row that waits; null if none does."""
+    shipped_at: Time | None
+    """Time at which the last batch was shipped; null before the first."""
+    error: str | None
+    """Why the last attempt failed; null if it did not."""
+    failed_at: Time | None
+    """Time since which attempts fail; null if they do not."""
+
+
+class SinkStatus(Record):
+    """How far the logs were shipped to a sink."""
+
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    sink: str
+    """The sink, as in the setting `audit_sink`."""
+    backlog: int
+    """Number of rows of all logs that the sink does not have yet."""
+    logs: list[ShippedLog]
+    """The logs."""
+
+
+class SinkProblem(Record):
+    """A difference between a sink, its manifest and the database."""
+
+    kind: str
+    """Kind of the problem, such as `row_missing`."""
+    subject: str
+    """Log and batch, row or file that it is about."""
+    text: str
+    """What differs."""
+
+
+class VerifiedLog(Record):
+    """What was compared of a log."""
+
+    relation: str
+    """Name of the log."""
+    batches: int
+    """Number of batches in the manifest."""
+    rows: int
+    """Number of rows that were read from the sink."""
+    compared: int
+    """Number of those that the database still has; they were compared."""
+    sealed_blocks: int
+    """Number of sealed blocks of the journal whose hashes were recomputed from the sink."""
+
+
+class SinkVerification(Record):
+    """Result of comparing a sink with its manifest, the journal's seals and the database."""
+
+    sink: str
+    """The sink, as in the setting `audit_sink`."""
+    is_intact: bool
+    """Whether there is no problem."""
+    logs: list[VerifiedLog]
+    """What was compared."""
+    problems: list[SinkProblem]
+    """The first 100 problems."""
+    problem_count: int
+    """Number of all problems."""
+    unlisted_files: int
+    """Number of files that no manifest lists: of interrupted batches. They are never read."""

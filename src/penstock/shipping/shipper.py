@@ -1,0 +1,188 @@
+"""Service that ships the journal and the logs to an audit sink."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
+from penstock.core.clock import DAY, Micros
+from penstock.db.store import Row, Transactions, Tx
+from penstock.shipping.batches import (
+    AuditSink,
+    LogBatch,
+    ManifestEntry,
+    SinkConflict,
+    SinkUnavailable,
+)
+from penstock.shipping.store import (
+    Shipment,
+    journal_read,
+    log_read,
+    safe_until,
+    shipment_put,
+    shipments,
+)
+from penstock.shipping.tables import TABLES, ShippedTable
+
+log = logging.getLogger(__name__)
+
+BATCH_BLOCKS: Final = 20
+BATCH_ROWS: Final = 100_000
+BATCHES_MAX: Final = 200
+"""Batches of a log in one pass."""
+FIRST: Final = 400 * DAY
+"""How far back a new sink receives the logs."""
+RULE: Final = "audit_sink_failing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShipCounts:
+    """Counts of one pass."""
+
+    batches: int = 0
+    rows: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows to ship, and the position after them."""
+
+    rows: Sequence[Row]
+    position: int
+    problem: str | None = None
+
+
+class Shipper:
+    """Service that ships to one sink.
+
+    The order is: read, write the batch and its manifest entry, store the position. A crash between
+    the last two is noticed by the number of the newest entry. A sink that fails delays shipping and
+    nothing else: the pass ends, and the next one tries again.
+    """
+
+    name = "shipper"
+
+    def __init__(
+        self,
+        store: Transactions,
+        sink: AuditSink,
+        *,
+        blocks: int = BATCH_BLOCKS,
+        rows: int = BATCH_ROWS,
+    ) -> None:
+        self._store = store
+        self._sink = sink
+        self._blocks = blocks
+        self._rows = rows
+
+    def run_once(self) -> ShipCounts:
+        """Ship everything that can be shipped, a bounded number of batches of each log."""
+        until = self._store.write(safe_until)
+        batches = rows = 0
+        failed: str | None = None
+        for table in TABLES:
+            try:
+                for _ in range(BATCHES_MAX):
+                    count = self._ship(table, until)
+                    if count is None:
+                        break
+                    batches, rows = batches + 1, rows + count
+            except (OSError, SinkUnavailable) as error:
+                text = f"{type(error).__name__}: {error}"[:500]
+                log.warning("the audit sink %s failed: %s", self._sink.name, text)
+                self._store.write(lambda tx, name=table.name, text=text: self._fail(tx, name, text))  # type: ignore[misc]
+                failed = failed or text
+        if failed is None:
+            self._store.write(self._heal)
+        return ShipCounts(batches=batches, rows=rows, error=failed)
+
+    def _ship(self, table: ShippedTable, until: Micros) -> int | None:
+        """Ship the next batch of a log; return its rows, or None if there is nothing to ship."""
+        known, entry = self._position(table)
+        after = known.position
+        part = self._store.read(lambda tx: self._next(tx, table, after, until))
+        if part.problem is not None and not part.rows:
+            raise SinkUnavailable(f"the journal was changed and is not shipped: {part.problem}")
+        if not part.rows:
+            if part.position > after:
+                idle = known._replace(position=part.position, rows=0)
+                self._store.write(lambda tx: shipment_put(tx, self._sink.name, idle))
+            return None
+        batch = LogBatch(
+            table=table,
+            number=known.batches + 1,
+            after=after,
+            position=part.position,
+            previous="" if entry is None else entry.head,
+            rows=part.rows,
+        )
+        try:
+            self._sink.write(batch)
+        except SinkConflict:
+            return 0  # another replica stored it: the next step reads how far it came
+        made = Shipment(table.name, batch.number, batch.position, len(batch.rows))
+        self._store.write(lambda tx: shipment_put(tx, self._sink.name, made))
+        return len(batch.rows)
+
+    def _position(self, table: ShippedTable) -> tuple[Shipment, ManifestEntry | None]:
+        """Return how far a log was shipped, by the sink's manifest."""
+        entry = self._sink.last(table.name)
+        known = self._store.read(lambda tx: shipments(tx, self._sink.name)).get(
+            table.name, Shipment(table.name)
+        )
+        number = 0 if entry is None else entry.number
+        if known.batches > number:
+            raise SinkUnavailable(
+                f"{self._sink.name} has {number} batches of {table.name}, but {known.batches} were "
+                "shipped. Restore it, or ship everything again: penstock sink reset"
+            )
+        if entry is not None and number > known.batches:
+            if number > known.batches + 1:
+                raise SinkUnavailable(
+                    f"{self._sink.name} has {number} batches of {table.name}, but this database "
+                    f"shipped {known.batches}. Another database uses it: choose another sink"
+                )
+            known = Shipment(table.name, number, entry.position, entry.rows)
+            adopted = known
+            self._store.write(lambda tx: shipment_put(tx, self._sink.name, adopted))
+        return known, entry
+
+    def _next(self, tx: Tx, table: ShippedTable, after: int, until: Micros) -> _Part:
+        if table.is_sealed:
+            part = journal_read(tx, after, self._blocks)
+            return _Part(part.rows, part.block, part.problem)
+        after = after or max(0, until - FIRST)
+        if until <= after:
+            return _Part((), after)
+        day_end = after // DAY * DAY + DAY
+        rows, to = log_read(tx, table, after, min(until, day_end), self._rows)
+        while not rows and to < until:
+            day_end = to // DAY * DAY + DAY
+            rows, to = log_read(tx, table, to, min(until, day_end), self._rows)
+        return _Part(rows, to)
+
+    def _fail(self, tx: Tx, relation: str, error: str) -> None:
+        tx.run("shipment_failed", {"sink": self._sink.name, "relation": relation, "error": error})
+        alert_open(
+            tx,
+            NewAlert(
+                rule=RULE,
+                dedupe_key=f"{RULE}:{self._sink.name}",
+                severity="HIGH",
+                subject_kind="audit_sink",
+                subject=0,
+                message=f"The audit sink {self._sink.name} does not accept {relation}: {error}. "
+                "Nothing is lost: shipping continues when it works again.",
+                detail={"sink": self._sink.name, "relation": relation, "error": error,
+                        "fix": "penstock sink status"},
+            ),
+        )  # fmt: skip
+
+    def _heal(self, tx: Tx) -> None:
+        tx.run("shipment_healed", {"sink": self._sink.name})
+        alert_resolve(tx, f"{RULE}:{self._sink.name}", "penstock")
