@@ -21,7 +21,7 @@ from penstock.services.supervisor import Loop, LoopSchedule
 from penstock.worker.context import RunContext
 
 PHASES = ("raw", "analytics", "publish")
-PARALLELISM = (8, 64)
+PARALLELISM = (64, 8)
 """The figure is that of the last one."""
 
 
@@ -38,7 +38,7 @@ def _nothing(_: RunContext) -> None:
 
 
 def backfill(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Measure partitions per second with 8 and with 64 in progress."""
+    """Measure partitions per second with 64 and with 8 in progress."""
     many = 100 if quick else 1_000
     place = site.create("backfill")
     store = place.store()

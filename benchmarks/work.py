@@ -41,5 +41,5 @@ async def stay(_: RunContext) -> None:
 
 def worker(store: Store, pipeline: Pipeline, *, slots: int = 5, name: str = "bench") -> Worker:
     """Create a worker as `penstock worker` would."""
-    options = WorkerOptions(concurrency=slots, name=name, pid=os.getpid())
+    options = WorkerOptions(concurrency=slots, name=name, pid=os.getpid(), advances=True)
     return Worker(store, [pipeline], options, clock=SystemClock(), jitter=random.Random(7).random)

@@ -39,7 +39,7 @@ from penstock.schedules.store.overlap import config_lock_for_retry, retry_terms
 def connect_hooks() -> None:
     """Connect every hook; calling it again changes nothing."""
     pipelines.on_changed.connect(declaration_adopt)
-    runs.on_finished.connect(completion_from_finished)
+    runs.complete_flows.connect(completion_from_finished)
     runs.on_finished.connect(config_health_update)
     runs.on_retried.connect(dead_letter_close_retried)
     runs.on_retried.connect(gate_alert_close)

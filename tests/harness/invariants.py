@@ -158,15 +158,25 @@ def _check_token(c: Commit, old: LiveRunRow, new: LiveRunRow) -> None:
 
 
 def check_claims(c: Commit) -> None:
-    """I5, I28: only ready, due runs are claimed, by permitted workers, by level and fair rank."""
+    """I5, I28: only ready, due runs are claimed, by permitted workers, by level and fair rank.
+
+    A worker whose commit ended runs may claim what this admitted: runs behind a limit, and the runs
+    of the next phases, which are as they were admitted except for the claim.
+    """
     taken = [
         new
         for run_id, new in c.after.runs.items()
-        if new.admission == 9 and c.before.runs[run_id].admission != 9
+        if new.admission == 9 and not _has_admission(c.before.runs.get(run_id), 9)
     ] if c.committer.kind in ("worker", "external") else []  # fmt: skip
+    can_admit = c.committer.kind == "worker" and bool(c.before.runs.keys() - c.after.runs.keys())
     for new in taken:
-        old = c.before.runs[new.run_id]
-        _need(old.admission == 0, "I5", lambda o=old: f"claimed although not ready: {o}")  # type: ignore[misc]
+        old = c.before.runs.get(new.run_id, new)
+        is_admitted = can_admit and (old is new or old.admission in (3, 4))
+        _need(
+            old.admission == 0 or is_admitted,
+            "I5",
+            lambda o=old: f"claimed although not ready: {o}",  # type: ignore[misc]
+        )
         _need(
             old.scheduled_time <= c.now,
             "I19",
@@ -181,7 +191,7 @@ def check_claims(c: Commit) -> None:
             good = leased is not None and leased[0] == new.token and leased[1] > c.now
             _need(good, "I3", lambda n=new: f"claimed by an external worker without a lease: {n}")  # type: ignore[misc]
     for pool in {run.pool for run in taken}:
-        last = max(_rank(c.before.runs[run.run_id]) for run in taken if run.pool == pool)
+        last = max(_rank(run) for run in taken if run.pool == pool)
         left = [
             run
             for run in c.after.runs.values()
@@ -191,6 +201,10 @@ def check_claims(c: Commit) -> None:
             and not _is_expired(run, c.now)
         ]
         _need(not left, "I28", lambda p=left, k=last: f"claimed ahead of {p[0]} at rank {k}")  # type: ignore[misc]
+
+
+def _has_admission(run: LiveRunRow | None, *wanted: int) -> bool:
+    return run is not None and run.admission in wanted
 
 
 def _is_expired(run: LiveRunRow, now: int) -> bool:
@@ -205,7 +219,7 @@ def check_maxima(c: Commit) -> None:
             counts[run.customer] = counts.get(run.customer, 0) + 1
     for run_id, new in c.after.runs.items():
         old, share = c.before.runs.get(run_id), c.before.shares.get(new.customer)
-        if new.admission != 0 or (old is not None and old.admission == 0) or share is None:
+        if not _is_newly_ready(old, new) or share is None:
             continue
         if share.concurrency is not None and share.is_capped:
             _need(
@@ -213,6 +227,13 @@ def check_maxima(c: Commit) -> None:
                 "I29",
                 lambda n=new, s=share: f"admitted beyond the maximum {s}: {n}",  # type: ignore[misc]
             )
+
+
+def _is_newly_ready(old: LiveRunRow | None, new: LiveRunRow) -> bool:
+    """Whether a commit admitted a run; it may also have claimed it."""
+    if new.admission == 9:
+        return not _has_admission(old, 0, 9)
+    return new.admission == 0 and not _has_admission(old, 0)
 
 
 def _rank(run: LiveRunRow) -> tuple[int, int, int]:
@@ -227,8 +248,7 @@ def check_fair_ranks(c: Commit) -> None:
     """
     given: dict[tuple[int, int, int], list[int]] = {}
     for run_id, new in c.after.runs.items():
-        old = c.before.runs.get(run_id)
-        if new.admission == 0 and (old is None or old.admission != 0):
+        if _is_newly_ready(c.before.runs.get(run_id), new):
             given.setdefault((new.pool, new.priority, new.customer), []).append(new.fair_rank)
     for key, ranks in given.items():
         clock = c.before.fair_ranks.get((key[0], key[1], 0), 0)

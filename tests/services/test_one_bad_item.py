@@ -39,7 +39,7 @@ from penstock.limits.store.run_queue import AdmitResult
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.recovery.backfiller import Backfiller
 from penstock.recovery.records import BackfillRequest
-from penstock.recovery.store.backfills import backfill_settle
+from penstock.recovery.store.backfills import backfill_progress
 from penstock.runs.admitter import Admitter
 from penstock.runs.external.client.work import ExternalWorker
 from penstock.runs.records import Submission
@@ -312,8 +312,8 @@ def backfiller_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
         harness.client.backfills.start(
             BackfillRequest(pipeline=name, customer=name, partitions=["2025-11-17"])
         )
-    settle = raising_for(backfill_settle, lambda _, number: number == 1)
-    patch.setattr("penstock.recovery.backfiller.backfill_settle", settle)
+    settle = raising_for(backfill_progress, lambda _, number, __: number == 1)
+    patch.setattr("penstock.recovery.backfiller.backfill_progress", settle)
     counts = Backfiller(harness.store).run_once()
     (alert,) = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
     return (counts.opened, counts.failed, alert.rule) == (1, 1, "backfill_stuck")

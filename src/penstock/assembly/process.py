@@ -261,6 +261,7 @@ def build_worker(
         heartbeat_us=settings.session_beat,
         margin_us=min(5 * SECOND, settings.session_lease // 6),
         drain_us=settings.drain,
+        advances=True,
         secrets=Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None),
     )
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing

@@ -1,8 +1,10 @@
 """The backfiller: starts the partitions of backfills, a bounded number of each at a time.
 
 A step locks one backfill, takes the results of its flows that have ended, and opens flows for the
-next partitions, all in one transaction: a crash starts no partition twice and forgets none. Ending
-flows wake it; its timer finds what a lost wake-up left. Safe in any number of replicas.
+next partitions, all in one transaction: a crash starts no partition twice and forgets none. A
+worker whose transaction ends a flow of a backfill takes the step in that transaction
+(`follow_flows`). Ending flows otherwise wake the service; its timer finds what a lost wake-up left.
+Safe in any number of replicas.
 """
 
 from __future__ import annotations
@@ -12,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.access.store.names import NameResolver, PipelineInfo
+from penstock.access.store.names import NameResolver
 from penstock.audit.rows import Entry, NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import Micros
 from penstock.core.errors import StoreError
 from penstock.core.ids import encode
 from penstock.core.naming import runs_channel
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.snapshot import Wakeup
 from penstock.flows.advance.store import advance
-from penstock.flows.client.opening import digest_of
 from penstock.flows.plan import planned_of
 from penstock.flows.rows import BACKFILL, FlowRow
 from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock_many
@@ -41,12 +43,11 @@ from penstock.recovery.rows import BackfillRow, PartitionRow, PartitionWork
 from penstock.recovery.store.backfills import (
     backfill_counts,
     backfill_live,
-    backfill_next,
     backfill_partition_set_many,
-    backfill_running,
+    backfill_progress,
     backfill_set,
-    backfill_settle,
     backfill_take,
+    backfill_take_of_flows,
     partition_work,
 )
 from penstock.schedules.store.configs import config_get
@@ -88,9 +89,11 @@ class Backfiller:
 
     name = "backfiller"
 
-    def __init__(self, store: Transactions, *, actor: str = "backfiller") -> None:
+    def __init__(
+        self, store: Transactions, names: NameResolver | None = None, *, actor: str = "backfiller"
+    ) -> None:
         self._store = store
-        self._names = NameResolver(store)
+        self._names = names or NameResolver(store)
         self._actor = actor
 
     def run_once(self) -> BackfillCounts:
@@ -116,29 +119,58 @@ class Backfiller:
                 self._store.write(lambda tx, e=error: _stuck(tx, backfill_id, e))  # type: ignore[misc]
                 return replace(total, failed=1)
             total = total.plus(part)
-            if not part.skipped and part.opened < STEP_MAX:
+            if not self._has_more(part):
                 return total
 
+    @staticmethod
+    def _has_more(counts: BackfillCounts) -> bool:
+        """Whether another step could start more at once."""
+        return bool(counts.skipped) or counts.opened >= STEP_MAX
+
+    def follow_flows(self, tx: Tx, flow_ids: Sequence[int]) -> set[str]:
+        """Start the next partitions of backfills whose flows this transaction ended.
+
+        Returns the pools of the new runs. Waits for no other transaction that holds a backfill, and
+        leaves one of a config, whose row it would have to lock, to the service.
+        """
+        pools: set[str] = set()
+        is_left = True
+        for row in backfill_take_of_flows(tx, flow_ids):
+            is_left = bool(row.config_id)
+            if not is_left:
+                counts = self._step_of(tx, row, pools)
+                is_left = self._has_more(counts)
+        if is_left:
+            tx.wake([BACKFILL])
+        return pools
+
     def _step(self, tx: Tx, backfill_id: int) -> BackfillCounts:
-        """Take the results of ended flows, then start the next partitions."""
         row = backfill_take(tx, backfill_id)
         if row is None:
             return BackfillCounts()
-        settled = backfill_settle(tx, backfill_id)
-        counts = BackfillCounts(backfills=1, settled=len(settled))
-        if row.state == BackfillState.RUNNING and self._is_over_failures(tx, row, settled):
+        pools: set[str] = set()
+        counts = self._step_of(tx, row, pools)
+        if pools:
+            tx.wake(sorted(map(runs_channel, pools)))
+        return counts
+
+    def _step_of(self, tx: Tx, row: BackfillRow, pools: set[str]) -> BackfillCounts:
+        """Take the results of ended flows, then start the next partitions.
+
+        `pools` receives the pools of the new runs.
+        """
+        progress = backfill_progress(tx, row.backfill_id, min(row.parallelism, STEP_MAX))
+        counts = BackfillCounts(backfills=1, settled=len(progress.settled))
+        if row.state != BackfillState.RUNNING or self._is_over_failures(tx, row, progress.settled):
             return counts
-        running = backfill_running(tx, backfill_id)
-        due: list[PartitionRow] = []
-        if row.state == BackfillState.RUNNING:
-            free = min(row.parallelism - running, STEP_MAX)
-            due = backfill_next(tx, backfill_id, free) if free > 0 else []
-            if not due and not running:
-                return replace(counts, ended=self._end(tx, row))
-        if not due:
+        free = max(row.parallelism - progress.running, 0)
+        due = progress.waiting[:free]
+        if due:
+            opened = self._open(tx, row, due, progress.now, pools)
+            return replace(counts, opened=opened, skipped=len(due) - opened)
+        if progress.running or progress.waiting:
             return counts
-        opened = self._open(tx, row, due)
-        return replace(counts, opened=opened, skipped=len(due) - opened)
+        return replace(counts, ended=self._end(tx, row))
 
     def _is_over_failures(self, tx: Tx, row: BackfillRow, settled: Sequence[str]) -> bool:
         """Pause a backfill with too many failed partitions; return whether it is paused."""
@@ -174,7 +206,14 @@ class Backfiller:
                       row.state, state.value, None, note)  # fmt: skip
         journal_append_many(tx, [entry])
 
-    def _open(self, tx: Tx, row: BackfillRow, due: Sequence[PartitionRow]) -> int:
+    def _open(
+        self,
+        tx: Tx,
+        row: BackfillRow,
+        due: Sequence[PartitionRow],
+        now: Micros,
+        pools: set[str],
+    ) -> int:
         """Open the flows of partitions that are not in progress or done; return their number."""
         info = self._names.pipeline(row.pipeline, tx=tx)
         plan = planned_of(info.definition, row.mode).plan
@@ -189,7 +228,7 @@ class Backfiller:
             for one in due
         }
         chosen = [one for one in due if reasons[one.position] is None]
-        ids = flow_open_many(tx, self._openings(tx, row, info, chosen, work))
+        ids = flow_open_many(tx, self._openings(tx, row, chosen, work), now)
         flows = dict(zip([one.position for one in chosen], ids, strict=True))
         backfill_partition_set_many(
             tx,
@@ -203,16 +242,17 @@ class Backfiller:
         )
         started = [flow_id for flow_id in ids if flow_id is not None]
         if started:
-            advance(tx, dict.fromkeys(started, Wakeup(all_gates=True)), actor=row.opened_by)
-            pools = sorted({runs_channel(one.pool) for one in info.processors})
-            tx.wake(["flows", *pools])
+            wakeups = dict.fromkeys(started, Wakeup(all_gates=True))
+            done = advance(tx, wakeups, actor=row.opened_by)
+            pools |= done.pools
+            if done.leaves_work:
+                tx.wake(["flows"])
         return len(started)
 
     def _openings(
         self,
         tx: Tx,
         row: BackfillRow,
-        info: PipelineInfo,
         due: Sequence[PartitionRow],
         work: dict[str, PartitionWork],
     ) -> list[FlowOpening]:
@@ -220,12 +260,11 @@ class Backfiller:
         times: Sequence[int | None] = [None] * len(due)
         if config is not None and due:
             times = free_occurrences(tx, config, len(due))
-        digest = digest_of(tx, info)
         return [
             FlowOpening(
                 customer_key=row.customer_key,
                 pipeline_key=row.pipeline_key,
-                digest=digest,
+                digest=row.digest,
                 mode=row.mode,
                 partition=one.partition,
                 source=BACKFILL,

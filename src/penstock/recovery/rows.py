@@ -31,6 +31,17 @@ class NewBackfill(NamedTuple):
     opened_by: str
 
 
+class BackfillProgress(NamedTuple):
+    """What a locked backfill has to do next."""
+
+    settled: list[str]
+    """New states of the partitions whose flows ended."""
+    running: int
+    waiting: list[PartitionRow]
+    """The next partitions to start, in order."""
+    now: Micros
+
+
 class BackfillRow(NamedTuple):
     """A backfill (SQL fragment `backfill_columns`)."""
 
@@ -60,6 +71,8 @@ class BackfillRow(NamedTuple):
     created_at: Micros
     changed_at: Micros
     ended_at: Micros | None
+    digest: str
+    """Of the pipeline's current declaration."""
 
     @property
     def phases(self) -> tuple[str, ...]:

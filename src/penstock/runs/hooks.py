@@ -11,7 +11,7 @@ from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.hooks import Hook, Provider
 from penstock.db.store import Transactions, Tx
 from penstock.runs.action_records import RunMessage, RunTrigger, SubFlow, UpstreamResult
-from penstock.runs.rows import ActionOwner, FinishedRun, HeldRun, NewRun, RunRow
+from penstock.runs.rows import ActionOwner, CompletionEvent, FinishedRun, HeldRun, NewRun, RunRow
 
 
 class RetryTerms(NamedTuple):
@@ -28,7 +28,14 @@ class RetryTerms(NamedTuple):
 
 
 on_finished: Hook[[Tx, Sequence[FinishedRun]]] = Hook("runs.on_finished")
-"""Runs ended, in the transaction that ends them: completions, config health."""
+"""Runs ended, in the transaction that ends them: config health, flows that they opened."""
+
+complete_flows: Provider[[Tx, Sequence[FinishedRun], list[CompletionEvent] | None], None] = (
+    Provider("runs.complete_flows")
+)
+"""Record what ended runs complete in their flows. The events that let the orchestrator evaluate
+them are stored, or appended to the list for a caller that evaluates the flows itself.
+"""
 
 on_retried: Hook[[Tx, int, int, str]] = Hook("runs.on_retried")
 """An ended run is tried again: (tx, ended run, new run, actor)."""

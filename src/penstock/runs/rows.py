@@ -206,6 +206,16 @@ class FinishedRun(NamedTuple):
     """Role of its processor in incremental cascades; 0 if the run never started."""
 
 
+class CompletionEvent(NamedTuple):
+    """A processor of a flow completed: its flow has to be evaluated."""
+
+    flow_id: int
+    customer_key: CustomerKey
+    phase: str
+    is_failure: bool
+    processor: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Live progress of a running run."""

@@ -48,6 +48,10 @@ class ClaimSizer:
         # Small claims would cause many small transactions: wait until half a claim is needed.
         return min(missing, self._batch_max) if missing * 2 >= min(target, self._batch_max) else 0
 
+    def rest_seconds(self, runs: int) -> float:
+        """Return how long so many runs will probably take."""
+        return runs * self.mean_s / self._concurrency
+
     def chunk_size(self) -> int:
         """Return how many runs one thread takes at a time."""
         if self.is_long:

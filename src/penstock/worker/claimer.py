@@ -24,6 +24,8 @@ from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.worker_core import WorkerCore
 
 CAPACITY_WAIT_SECONDS: Final = 1.0
+LINGER_SECONDS: Final = 0.002
+"""Ends of runs wait at most so long for those of the others, to be stored in one transaction."""
 
 
 class Claimer:
@@ -52,25 +54,51 @@ class Claimer:
         self._wants_capacity = False
         self._is_stopping = False
         self._was_saturated = False
+        self._claiming = threading.Lock()
         self.has_held = threading.Event()
         """Set whenever runs may need watching."""
 
     def claim_once(self) -> None:
         """Claim runs up to the free capacity, or wait for capacity; wait for a hint if few came."""
-        wanted = self._capacity()
+        with self._claiming:
+            wanted = self._capacity()
+            runs = self._steps.claim_once(wanted, start=self._pace.is_long) if wanted else []
+            if runs:
+                self._dispatch(runs)
+                self._steps.fair_clock.raise_once()
         if not wanted:
             self._wants_capacity = True
             if not self._capacity() and not self._is_stopping:
                 self._waiter.wait(CAPACITY_WAIT_SECONDS)
             self._wants_capacity = False
-            return
-        runs = self._steps.claim_once(wanted, start=self._pace.is_long)
-        if runs:
-            self._dispatch(runs)
-            self._steps.fair_clock.raise_once()
-        if len(runs) < wanted and not self._is_stopping:
+        elif len(runs) < wanted and not self._is_stopping:
             poll = self._steps.options.poll_us / SECOND
             self._waiter.wait(poll * (0.75 + 0.5 * self._steps.jitter()))
+
+    def linger_seconds(self) -> float:
+        """Return how long ends should wait for the other runs in hand: not at all, if these are
+        none or will probably take longer than a transaction.
+        """
+        rest = len(self._steps.held) - len(self._steps.ends)
+        seconds = self._pace.rest_seconds(rest)
+        return LINGER_SECONDS if 0 < seconds < LINGER_SECONDS and not self._is_stopping else 0.0
+
+    def flush_once(self) -> None:
+        """Store ends; if runs are short, the same transaction claims what follows in their flows.
+
+        Called by the thread that stores ends. While the other thread claims, this one does not.
+        """
+        can_claim = self._steps.options.advances and not self._pace.is_long
+        if not can_claim or not self._claiming.acquire(blocking=False):
+            self._steps.flush_once()
+            return
+        try:
+            runs = self._steps.flush_and_claim(0 if self._is_stopping else self._capacity())
+            if runs:
+                self._dispatch(runs)
+                self._steps.fair_clock.raise_once()
+        finally:
+            self._claiming.release()
 
     def capacity_freed(self) -> None:
         """Report free capacity; wakes `claim_once` if it waits for capacity."""

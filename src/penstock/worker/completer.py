@@ -25,12 +25,13 @@ from penstock.limits.store.limits import requeued_wake
 from penstock.runs import attempt_result
 from penstock.runs.ended import ended_event
 from penstock.runs.hooks import suspend_for_flow
-from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
+from penstock.runs.rows import CompletionEvent, FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.logs import LogPart, run_log_put_ended
-from penstock.runs.store.runs import run_release_many
+from penstock.runs.store.runs import Claim, run_release_many
 from penstock.worker.execution.run_port import RunReport, reports_write
+from penstock.worker.follow_up import FollowUp
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import RELEASED, SUSPENDED
 
@@ -72,6 +73,10 @@ class FinishQueue:
         self._entries: dict[int, list[LogPart]] = {}
         self._reports: dict[int, RunReport] = {}
         self._in_flight = 0
+        self._advances = options.advances
+        self._follow_up = FollowUp(store, options, names)
+        self._claim: Claim | None = None
+        self._claimed: list[HeldRun] = []
 
     def __len__(self) -> int:
         """Number of ends not stored yet, including those being written."""
@@ -91,6 +96,18 @@ class FinishQueue:
     def tokens(self) -> set[int]:
         """Return the tokens of the runs whose ends are queued."""
         return {finish.token for finish in list(self._queue)}
+
+    def flush_and_claim(self, claim: Claim) -> list[HeldRun]:
+        """Store ends as `flush_once` does; return what was claimed in the same transaction.
+
+        Runs are claimed only if the transaction created runs of this worker's pool.
+        """
+        self._claim, self._claimed = claim, []
+        try:
+            self.flush_once()
+        finally:
+            self._claim = None
+        return self._claimed
 
     def flush_once(self) -> FlushCounts:
         """Store the oldest ends in one transaction; on failure they are kept for the next call."""
@@ -164,6 +181,10 @@ class FinishQueue:
         return [finish for finish in batch if finish.final_state != RELEASED]
 
     def _flush_or_keep(self, batch: list[RunEnd]) -> FlushCounts:
+        if self._advances and any(map(self._is_of_flow, batch)):
+            counts = self._flush_and_follow(batch)
+            if counts is not None:
+                return counts
         try:
             finished = self._store.write(lambda tx: self._end(tx, batch))
         except StoreError:
@@ -172,7 +193,37 @@ class FinishQueue:
         except Exception as error:
             self._check_store(batch, error)
             return self._flush_singly(batch)
+        self._advances = self._options.advances
         return self._flushed(batch, finished)
+
+    def _is_of_flow(self, finish: RunEnd) -> bool:
+        held = self._held.get(finish.token)
+        return held is not None and held.flow_id is not None
+
+    def _flush_and_follow(self, batch: list[RunEnd]) -> FlushCounts | None:
+        """Store ends and advance their flows in one transaction; None if a flow cannot advance.
+
+        After any failure the next transaction only stores the ends: the orchestrator advances the
+        flows, each on its own if necessary.
+        """
+        self._advances = False
+        try:
+            finished, claimed = self._store.write(lambda tx: self._end_and_follow(tx, batch))
+        except StoreError:
+            self._queue.extendleft(reversed(batch))
+            raise
+        except Exception as error:
+            self._events.emit(ServiceError("worker.completer", str(error), 0.0))
+            return None
+        self._advances, self._claimed = True, claimed
+        return self._flushed(batch, finished, has_followed=True)
+
+    def _end_and_follow(
+        self, tx: Tx, batch: list[RunEnd]
+    ) -> tuple[list[FinishedRun], list[HeldRun]]:
+        events: list[CompletionEvent] = []
+        finished = self._end(tx, batch, events)
+        return finished, self._follow_up(tx, events, self._claim) if events else []
 
     def _check_store(self, batch: Sequence[RunEnd], error: Exception) -> None:
         """Keep the batch unless the store accepts ends in general: then one of these is invalid."""
@@ -219,9 +270,11 @@ class FinishQueue:
     def _flush(self, batch: list[RunEnd]) -> FlushCounts:
         return self._flushed(batch, self._store.write(lambda tx: self._end(tx, batch)))
 
-    def _end(self, tx: Tx, batch: list[RunEnd]) -> list[FinishedRun]:
-        """End runs and store their last log entries."""
-        finished = run_end_many(tx, batch)
+    def _end(
+        self, tx: Tx, batch: list[RunEnd], events: list[CompletionEvent] | None = None
+    ) -> list[FinishedRun]:
+        """End runs and store their last log entries; `events` receives flow events."""
+        finished = run_end_many(tx, batch, events)
         if self._entries:
             run_log_put_ended(tx, self._entries_of(batch, {end.run_id for end in finished}))
         if self._reports:
@@ -255,14 +308,20 @@ class FinishQueue:
         )
         return attempt_result.failed(held, failure, jitter=self._jitter(), actor=self._options.name)
 
-    def _flushed(self, batch: Sequence[RunEnd], finished: Sequence[FinishedRun]) -> FlushCounts:
+    def _flushed(
+        self,
+        batch: Sequence[RunEnd],
+        finished: Sequence[FinishedRun],
+        *,
+        has_followed: bool = False,
+    ) -> FlushCounts:
         runs = [self._held.pop(finish.token, None) for finish in batch]
         if self._entries or self._reports:
             self._forget(batch)
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
             self._store.wake([ADMIT])
-        if any(end.flow_id is not None for end in finished):
+        if any(end.flow_id is not None and (end.item_key or not has_followed) for end in finished):
             self._store.wake([FLOWS])
         if self._events.wants(RunEnded) or len(finished) < len(batch):
             self._emit_ends(batch, runs, finished)

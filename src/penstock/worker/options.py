@@ -21,7 +21,9 @@ class WorkerOptions:
     not started by then is released. drain_us: how long `stop` waits for runs; grace_us: how long a
     signalled run may take to react. zombies_max: number of timed-out threads still running at which
     the worker stops claiming (0: the concurrency). secrets: source of the secrets that parameters
-    refer to. service, revision: what the execution log names as the executing deployment.
+    refer to. advances: advance flows in the transactions that end their runs, as far as no other
+    transaction holds them, instead of leaving all of it to the orchestrator. service, revision:
+    what the execution log names as the executing deployment.
     """
 
     pool: str = DEFAULT_POOL
@@ -42,6 +44,7 @@ class WorkerOptions:
     drain_us: Micros = 30 * SECOND
     grace_us: Micros = 5 * SECOND
     zombies_max: int = 0
+    advances: bool = False
     secrets: Secrets = field(default_factory=Secrets)
 
     def __post_init__(self) -> None:

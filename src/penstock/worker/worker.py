@@ -235,8 +235,16 @@ class Worker:
             self._has_ends.wait()
             self._has_ends.clear()
             while len(self.steps.ends) and not self._ended.is_set():
-                self._guarded("completer", self.steps.flush_once, None)
+                self._linger()
+                self._guarded("completer", self._claimer.flush_once, None)
                 self._claimer.capacity_freed()
+
+    def _linger(self) -> None:
+        """Wait for the ends of runs that are about to end: one transaction stores them all."""
+        until = self._clock.monotonic() + self._claimer.linger_seconds()
+        while (left := until - self._clock.monotonic()) > 0 and self._claimer.linger_seconds():
+            self._has_ends.clear()
+            self._clock.wait(self._has_ends, left)
 
     def _heartbeat_loop(self) -> None:
         self._opened.wait()

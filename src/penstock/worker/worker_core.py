@@ -145,14 +145,44 @@ class WorkerCore:
 
     def claim_once(self, n: int, *, start: bool = False) -> list[HeldRun]:
         """Claim up to `n` runs (`start`: as RUNNING); none while the lease is uncertain."""
+        now = self.clock.monotonic()
+        claim = self._claim_of(n, now, start=start)
+        if claim is None:
+            return []
+        is_due = bool(self._rechecks) and self._rechecks[0] <= now
+        if is_due and (found := self._recheck(self.session.session_id or 0, now)):
+            return found
+        try:
+            runs = self._store.write(Single(lambda tx: run_claim(tx, claim)))
+        except StoreUnavailable:
+            self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
+            raise
+        return self._claimed(runs, claim, now)
+
+    def flush_and_claim(self, n: int) -> list[HeldRun]:
+        """Store ends as `flush_once` does, and claim up to `n` runs in the same transaction.
+
+        It claims if it advanced flows that continue in this worker's pool. Not at the same time as
+        `claim_once`.
+        """
+        now = self.clock.monotonic()
+        claim = self._claim_of(n, now)
+        if claim is None:
+            self.flush_once()
+            return []
+        try:
+            runs = self.ends.flush_and_claim(claim)
+        except StoreUnavailable:
+            self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
+            raise
+        return self._claimed(runs, claim, now) if runs else []
+
+    def _claim_of(self, n: int, now: float, *, start: bool = False) -> Claim | None:
+        """Return what to claim now; None while the lease is uncertain."""
         session_id = self.session.session_id
         if n <= 0 or session_id is None or not self.session.is_safe:
-            return []
-        now = self.clock.monotonic()
-        is_due = bool(self._rechecks) and self._rechecks[0] <= now
-        if is_due and (found := self._recheck(session_id, now)):
-            return found
-        claim = Claim(
+            return None
+        return Claim(
             pool_key=PoolKey(self._pool),
             processors=list(self.known),
             n=min(n, self.options.batch_max),
@@ -161,11 +191,8 @@ class WorkerCore:
             start=start,
             start_ranks=self.fair_clock.claim_start.next_claim(now),
         )
-        try:
-            runs = self._store.write(Single(lambda tx: run_claim(tx, claim)))
-        except StoreUnavailable:
-            self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
-            raise
+
+    def _claimed(self, runs: Sequence[HeldRun], claim: Claim, now: float) -> list[HeldRun]:
         if claim.start_ranks is None:
             self.fair_clock.claim_start.head_claimed(now, self.clock.monotonic())
         self.fair_clock.claimed(runs)

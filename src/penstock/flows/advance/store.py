@@ -46,7 +46,7 @@ from penstock.flows.items.store.expansions import (
 )
 from penstock.flows.items.store.outcomes import expansion_settled
 from penstock.flows.plan import FanOut
-from penstock.flows.rows import CompletionRow
+from penstock.flows.rows import BACKFILL, CompletionRow
 from penstock.flows.store.create import flow_rerun
 from penstock.flows.store.flows import (
     config_defaults,
@@ -80,6 +80,12 @@ class AdvanceResult:
     run_ids: list[int] = field(default_factory=list)
     pools: set[str] = field(default_factory=set)
     probes: list[ProbeOrder] = field(default_factory=list)
+    locked: set[int] = field(default_factory=set)
+    """The flows that were evaluated."""
+    ended_backfills: list[int] = field(default_factory=list)
+    """Flows of backfills that ended: the next partitions can start."""
+    leaves_work: bool = False
+    """Whether something is left that the orchestrator can do at once."""
 
 
 def advance(
@@ -89,13 +95,17 @@ def advance(
     actor: str,
     holder: str | None = None,
     known: CachedObservations | None = None,
+    skips_locked: bool = False,
 ) -> AdvanceResult:
     """Evaluate flows and write the result; `holder` leases the probes that are needed.
 
-    known: returns cached observations of a gate, which make a probe unnecessary.
+    known: returns cached observations of a gate, which make a probe unnecessary. skips_locked:
+    leave out flows that another transaction holds (see `flow_lock_later`); the caller then starts
+    the next partitions of backfills, or wakes the backfiller.
     """
     # One round trip: each statement still runs, and takes its snapshot, after the previous one.
-    lock, read = flow_lock_later(tx, wakeups), query_state(tx, wakeups)
+    lock = flow_lock_later(tx, wakeups, skips_locked=skips_locked)
+    read = query_state(tx, wakeups)
     topics = topics_later(tx, wakeups)
     locked = lock()
     if not locked:
@@ -121,6 +131,13 @@ def advance(
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
     reruns = sum(flow_rerun(tx, late, actor) for late in changes.late)
+    ended_backfills = [
+        one.flow.flow_id
+        for one in snapshots
+        if one.flow.trigger_source == BACKFILL and not one.flow.is_open
+    ]
+    if ended_backfills and not skips_locked:
+        tx.wake([BACKFILL])
     return AdvanceResult(
         flows=len(snapshots),
         decisions=len(changes.decisions),
@@ -132,6 +149,15 @@ def advance(
         run_ids=run_ids,
         pools={processors[key][1] for start in starts for key in start.processor_keys},
         probes=probes,
+        locked={one.flow.flow_id for one in locked},
+        ended_backfills=ended_backfills,
+        leaves_work=bool(
+            (changes.wanted and holder is None)
+            or any(changes.ended_configs)
+            or changes.closed
+            or reruns
+            or any(start.snapshot.planned.fan_outs for start in starts)
+        ),
     )
 
 

@@ -18,7 +18,6 @@ from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.gates.store.gates import breaker_put_many, decision_put_many, trigger_put_many
 from penstock.flows.gates.store.overrides import intervention_close_many, intervention_put_many
-from penstock.flows.rows import BACKFILL
 from penstock.flows.store.completions import (
     completion_put_many,
     flow_event_put_for_next,
@@ -53,8 +52,6 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
     decision_put_many(tx, changes.decisions)
     flow_end_many(tx, changes.flows)
     flow_event_put_for_next(tx, changes.ended_configs)
-    if changes.ended and any(one.flow.trigger_source == BACKFILL for one in snapshots):
-        tx.wake([BACKFILL])
     for customer, pipeline, partition in sorted({f.breaker_key for f in changes.closed}):
         flow_event_put_for_partition(tx, CustomerKey(customer), PipelineKey(pipeline), partition)
     phase_log_put_many(tx, changes.phase_log)

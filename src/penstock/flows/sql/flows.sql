@@ -100,18 +100,31 @@ FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (customer, pipeline, config_id, partition, mode, generation) DO NOTHING
 RETURNING flow_id, customer, pipeline, config_id, partition, mode, generation;
 
+-- fragment: flow_has_overrides
+(SELECT o.override_id FROM overrides o WHERE o.customer = w.customer
+    AND o.pipeline = w.pipeline AND o.partition = w.partition LIMIT 1) IS NOT NULL
+
+-- fragment: flow_has_breakers
+(SELECT b.failures FROM breakers b WHERE b.customer = w.customer AND b.pipeline = w.pipeline
+    AND b.partition = w.partition LIMIT 1) IS NOT NULL
+
 -- name: flow_lock_many
 -- Flows by id, locked in order, so that two concurrent last completions cannot miss each other.
 -- Also returns whether overrides or breakers exist, and the earlier flow that a flow waits for.
 -- scope: system (the cascade serves all customers)
-SELECT {{flow_columns}},
-    (SELECT o.override_id FROM overrides o WHERE o.customer = w.customer
-        AND o.pipeline = w.pipeline AND o.partition = w.partition LIMIT 1) IS NOT NULL,
-    (SELECT b.failures FROM breakers b WHERE b.customer = w.customer AND b.pipeline = w.pipeline
-        AND b.partition = w.partition LIMIT 1) IS NOT NULL,
-    {{now}}, {{flow_ahead}}
+SELECT {{flow_columns}}, {{flow_has_overrides}}, {{flow_has_breakers}}, {{now}}, {{flow_ahead}}
 FROM flows w {{flow_joins}}
 WHERE w.flow_id {{any ids}} ORDER BY w.flow_id {{pg:FOR NO KEY UPDATE OF w}};
+
+-- name: flow_lock_free_many
+-- The same for a transaction that already holds other locks and must not wait: flows that another
+-- transaction holds are left out, and those whose evaluation may lock more than their own rows.
+-- scope: system (the cascade serves all customers)
+SELECT {{flow_columns}}, {{flow_has_overrides}}, FALSE, {{now}}, {{flow_ahead}}
+FROM flows w {{flow_joins}}
+WHERE w.flow_id {{any ids}} AND w.ended_at IS NULL
+    AND (w.deadline_at IS NULL OR w.deadline_at > {{now}}) AND NOT {{flow_has_breakers}}
+ORDER BY w.flow_id {{pg:FOR NO KEY UPDATE OF w SKIP LOCKED}};
 
 -- name: flow_get
 -- One flow.

@@ -7,7 +7,7 @@ deletes flow events in the transaction that acts on them, so that no work is los
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.core.naming import CustomerKey, PipelineKey
@@ -17,21 +17,31 @@ from penstock.flows.cascade import CompletionStatus
 from penstock.flows.items.store.expansions import item_put_many
 from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion
 from penstock.pipelines.declare.incremental import RECEIVES
-from penstock.runs.rows import FinishedRun
+from penstock.runs.rows import CompletionEvent, FinishedRun
 from penstock.runs.states import RunState
 
 
-def completion_from_runs(tx: Tx, finished: Sequence[FinishedRun]) -> int:
+def completion_from_runs(
+    tx: Tx, finished: Sequence[FinishedRun], events: list[CompletionEvent] | None = None
+) -> int:
     """Record the completions of ended flow runs, with their log rows. Return how many are new.
 
     A run that will be retried completes nothing. A cancelled run does not count as a failure for
     breakers.
     """
     tx.later("execution_log_from_runs", batch=[(end.run_id,) for end in finished])
-    over = [(end.run_id,) for end in finished if end.retry_run_id is None]
-    news = tx.rows("completion_from_runs", batch=over) if over else []
+    over = [end for end in finished if end.retry_run_id is None]
+    if not over:
+        return 0
+    named = phases_of_later(tx, {end.processor_key for end in over})
+    news = tx.rows("completion_from_runs", batch=[(end.run_id,) for end in over])
     dead = {end.run_id for end in finished if end.is_dead}
-    return _flow_events_put(tx, news, lambda row: row[4] in dead)
+    found = _events_of(tx, news, named() if news else {}, lambda row: row[4] in dead)
+    if events is None:
+        completion_event_put_many(tx, found)
+    else:
+        events += found
+    return len(news)
 
 
 def completion_put_many(
@@ -39,8 +49,10 @@ def completion_put_many(
 ) -> int:
     """Record reports. Return how many are new; only those create flow events."""
     news = tx.rows("completion_put_many", batch=reports)
-    if emit_events:
-        _flow_events_put(tx, news, lambda row: row[3] == CompletionStatus.FAILED)
+    if emit_events and news:
+        named = phases_of_later(tx, {row[2] for row in news})()
+        found = _events_of(tx, news, named, lambda row: row[3] == CompletionStatus.FAILED)
+        completion_event_put_many(tx, found)
     return len(news)
 
 
@@ -112,35 +124,47 @@ def flow_event_take(tx: Tx, n: int, aside: Iterable[int] = ()) -> list[FlowEvent
     return [FlowEvent(row[0], row[1], bool(row[2]), row[3]) for row in rows]
 
 
-def _flow_events_put(
-    tx: Tx, news: Sequence[tuple[Any, ...]], is_failure: Callable[[tuple[Any, ...]], bool]
-) -> int:
-    """Insert flow events of new completions; a success of an incremental processor counts."""
-    if news:
-        numbers = {row[2] for row in news}
-        rows = tx.rows("phase_of_list", {"ids": sorted(numbers)})
-        names = {number: (phase, name) for number, phase, name, _ in rows}
-        tx.later(
-            "completion_event_put_many",
-            batch=[
-                (row[0], row[1], names[row[2]][0], is_failure(row), names[row[2]][1])
-                for row in news
-            ],
-        )
-        receiving = {number for number, _, _, role in rows if role & RECEIVES}
-        watermarks_move(
-            tx,
-            [
-                (row[0], row[2])
-                for row in news
-                if row[2] in receiving and row[3] == CompletionStatus.SUCCESS
-            ],
-        )
-    return len(news)
+def completion_event_put_many(tx: Tx, events: Sequence[CompletionEvent]) -> None:
+    """Insert the flow events of processors that completed."""
+    tx.later("completion_event_put_many", batch=events)
 
 
-def completion_from_finished(tx: Tx, finished: Sequence[FinishedRun]) -> None:
+def phases_of_later(
+    tx: Tx, numbers: Iterable[int]
+) -> Callable[[], dict[int, tuple[str, str, int]]]:
+    """Send the query for (phase, name, role in incremental cascades) of processors."""
+    result = tx.later("phase_of_list", {"ids": sorted(set(numbers))})
+    return lambda: {number: (phase, name, role) for number, phase, name, role in result.rows()}
+
+
+def _events_of(
+    tx: Tx,
+    news: Sequence[tuple[Any, ...]],
+    named: Mapping[int, tuple[str, str, int]],
+    is_failure: Callable[[tuple[Any, ...]], bool],
+) -> list[CompletionEvent]:
+    """Return the flow events of new completions; a success of an incremental processor counts."""
+    receiving = {number for number, (_, _, role) in named.items() if role & RECEIVES}
+    watermarks_move(
+        tx,
+        [
+            (row[0], row[2])
+            for row in news
+            if row[2] in receiving and row[3] == CompletionStatus.SUCCESS
+        ],
+    )
+    return [
+        CompletionEvent(row[0], row[1], named[row[2]][0], is_failure(row), named[row[2]][1])
+        for row in news
+    ]
+
+
+def completion_from_finished(
+    tx: Tx, finished: Sequence[FinishedRun], events: list[CompletionEvent] | None = None
+) -> None:
     """Record the completions of ended runs that belong to flows.
+
+    events: receives the flow events; without it they are stored for the orchestrator.
 
     Ended items are only counted; the orchestrator completes their processor. Those that succeeded
     are in history and need no row of the log.
@@ -148,7 +172,7 @@ def completion_from_finished(tx: Tx, finished: Sequence[FinishedRun]) -> None:
     of_flows = [end for end in finished if end.flow_id is not None]
     plain = [end for end in of_flows if not end.item_key]
     if plain:
-        completion_from_runs(tx, plain)
+        completion_from_runs(tx, plain, events)
     items = [end for end in of_flows if end.item_key]
     if items:
         failed = [(end.run_id,) for end in items if end.final_state != RunState.COMPLETED]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.flows.advance.late_data import LateData
@@ -109,14 +110,19 @@ def opening_lock_many(
     ordering_key_lock_many(tx, [f"flow:{customer_key}:{pipeline_key}:{one}" for one in partitions])
 
 
-def flow_open_many(tx: Tx, openings: Sequence[FlowOpening]) -> list[int | None]:
-    """Open flows. Return their ids in order, None where that generation already existed."""
+def flow_open_many(
+    tx: Tx, openings: Sequence[FlowOpening], now: Micros | None = None
+) -> list[int | None]:
+    """Open flows. Return their ids in order, None where that generation already existed.
+
+    now: the transaction's time, if the caller has read it.
+    """
     if not openings:
         return []
     counts = Counter(opening.key for opening in openings)
     if max(counts.values()) > 1:
-        return [flow_open_many(tx, [opening])[0] for opening in openings]
-    now = tx.now()
+        return [flow_open_many(tx, [opening], now)[0] for opening in openings]
+    now = tx.now() if now is None else now
     by_reruns: dict[int, list[FlowOpening]] = {}
     for opening in openings:
         if opening.generation is None:

@@ -92,9 +92,15 @@ def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
     return flow_lock_later(tx, ids)()
 
 
-def flow_lock_later(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
-    """Send the query of `flow_lock_many`; statements after it may share its flush."""
-    result = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
+def flow_lock_later(
+    tx: Tx, ids: Iterable[int], *, skips_locked: bool = False
+) -> Callable[[], list[Locked]]:
+    """Send the query of `flow_lock_many`; statements after it may share its flush.
+
+    skips_locked: wait for no lock; leave out the flows that would require it.
+    """
+    name = "flow_lock_free_many" if skips_locked else "flow_lock_many"
+    result = tx.later(name, {"ids": sorted(set(ids))})
     return lambda: [
         Locked(flow_of_row(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:])
         for row in result.rows()

@@ -5,7 +5,7 @@
 b.backfill_id, b.customer, c.customer_id, b.pipeline, l.name, b.config_id, b.mode,
 b.first_partition, b.last_partition, b.state, b.parallelism, b.is_backward, b.existing,
 b.failures_max, b.start_phases, b.no_downstream, b.one_pass, b.parameters, b.priority,
-b.correlation_id, b.reason, b.opened_by, b.note, b.created_at, b.changed_at, b.ended_at
+b.correlation_id, b.reason, b.opened_by, b.note, b.created_at, b.changed_at, b.ended_at, l.digest
 
 -- fragment: backfill_joins
 JOIN customers c ON c.customer = b.customer
@@ -49,6 +49,14 @@ WHERE b.backfill_id = :backfill_id AND (CAST(:customer AS bigint) IS NULL OR b.c
 -- scope: system (the service serves all customers)
 SELECT {{backfill_columns}} FROM backfills b {{backfill_joins}}
 WHERE b.backfill_id = :backfill_id AND b.ended_at IS NULL {{pg:FOR NO KEY UPDATE OF b SKIP LOCKED}};
+
+-- name: backfill_take_of_flows
+-- The backfills of flows, as `backfill_take` returns them.
+-- scope: system (the service serves all customers)
+SELECT {{backfill_columns}} FROM backfills b {{backfill_joins}}
+WHERE b.backfill_id IN (SELECT p.backfill_id FROM backfill_partitions p WHERE p.flow_id {{any ids}})
+    AND b.ended_at IS NULL
+ORDER BY b.backfill_id {{pg:FOR NO KEY UPDATE OF b SKIP LOCKED}};
 
 -- name: backfill_live
 -- Backfills that have not ended, oldest first.
@@ -113,9 +121,9 @@ WHERE backfill_id = :backfill_id AND state IN ('RUNNING', 'FAILED') AND state = 
 RETURNING state;
 
 -- name: backfill_running
--- How many partitions of a backfill are in progress.
+-- How many partitions of a backfill are in progress, and the time.
 -- scope: system (the caller has locked the backfill)
-SELECT count(*) FROM backfill_partitions
+SELECT count(*), {{now}} FROM backfill_partitions
 WHERE backfill_id = :backfill_id AND state IN ('RUNNING', 'FAILED') AND state = 'RUNNING';
 
 -- name: backfill_next

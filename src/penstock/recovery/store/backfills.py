@@ -13,6 +13,7 @@ from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first, one
 from penstock.recovery.fates import logged_complete
 from penstock.recovery.rows import (
+    BackfillProgress,
     BackfillRow,
     NewBackfill,
     NewPartition,
@@ -98,29 +99,35 @@ def backfill_counts(tx: Tx, ids: Sequence[int]) -> dict[int, dict[str, int]]:
     return found
 
 
+def backfill_take_of_flows(tx: Tx, flow_ids: Iterable[int]) -> list[BackfillRow]:
+    """Return the backfills of flows as `backfill_take` does."""
+    rows = tx.rows("backfill_take_of_flows", {"ids": sorted(set(flow_ids))})
+    return [BackfillRow._make(row) for row in rows]
+
+
 def backfill_settle(tx: Tx, backfill_id: int) -> list[str]:
     """Take the results of flows that ended or wait for a person; return the new states."""
     params = {"backfill_id": backfill_id}
-    found = [*tx.rows("backfill_settle", params), *tx.rows("backfill_stuck", params)]
-    return [row[0] for row in found]
+    ended, stuck = tx.later("backfill_settle", params), tx.later("backfill_stuck", params)
+    return [row[0] for row in (*ended.rows(), *stuck.rows())]
 
 
-def backfill_running(tx: Tx, backfill_id: int) -> int:
-    """Return how many partitions of a backfill are in progress."""
-    return int(one(tx.rows("backfill_running", {"backfill_id": backfill_id}))[0])
-
-
-def backfill_next(tx: Tx, backfill_id: int, n: int) -> list[PartitionRow]:
-    """Return the next partitions to start."""
-    params = {"backfill_id": backfill_id, "n": n}
-    return [PartitionRow._make(row) for row in tx.rows("backfill_next", params)]
+def backfill_progress(tx: Tx, backfill_id: int, n: int) -> BackfillProgress:
+    """Take results as `backfill_settle` does, and read up to `n` partitions that wait."""
+    params = {"backfill_id": backfill_id}
+    ended, stuck = tx.later("backfill_settle", params), tx.later("backfill_stuck", params)
+    running, waiting = tx.later("backfill_running", params), {**params, "n": n}
+    due = [PartitionRow._make(row) for row in tx.rows("backfill_next", waiting)]
+    count, now = one(running.rows())
+    settled = [row[0] for row in (*ended.rows(), *stuck.rows())]
+    return BackfillProgress(settled, int(count), due, now)
 
 
 def backfill_partition_set_many(
     tx: Tx, backfill_id: int, rows: Sequence[tuple[int, str, int | None, str | None]]
 ) -> None:
     """Record (position, state, flow, note) of partitions that start or are skipped."""
-    tx.run("backfill_partition_set_many", {"backfill_id": backfill_id}, rows)
+    tx.later("backfill_partition_set_many", {"backfill_id": backfill_id}, rows)
 
 
 def backfill_partition_end_pending(tx: Tx, backfill_id: int, note: str) -> int:

@@ -14,8 +14,8 @@ from penstock.entities.report import NOT_REPORTED, EntityReport, split_result
 from penstock.entities.rows import ChangeReport
 from penstock.entities.store import reports_put_many
 from penstock.pipelines.declare.incremental import MUST_REPORT
-from penstock.runs.hooks import on_finished
-from penstock.runs.rows import FinishedRun, RunEnd
+from penstock.runs.hooks import complete_flows, on_finished
+from penstock.runs.rows import CompletionEvent, FinishedRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.runs import (
     run_cancel_pending_flow,
@@ -24,13 +24,20 @@ from penstock.runs.store.runs import (
 )
 
 
-def run_end_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
-    """End runs whose token is current. Runs with a stale token are missing from the result."""
+def run_end_many(
+    tx: Tx, finishes: Sequence[RunEnd], events: list[CompletionEvent] | None = None
+) -> list[FinishedRun]:
+    """End runs whose token is current. Runs with a stale token are missing from the result.
+
+    events: receives the flow events instead of the store; the caller evaluates the flows, or stores
+    the events.
+    """
     reports: dict[int, EntityReport] = {}
     kept = [end if end.result is None else _without_report(end, reports) for end in finishes]
     finished = run_finish_many(tx, kept)
     if finished:
         _record_reports(tx, finished, reports)
+        complete_flows(tx, finished, events)
         on_finished(tx, finished)
     return finished
 

@@ -142,8 +142,8 @@ def ordering_key_lock(tx: Tx, key: str) -> None:
 
 
 def ordering_key_lock_many(tx: Tx, keys: Sequence[str]) -> None:
-    """Take the locks of several keys, in order."""
-    tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
+    """Take the locks of several keys, in order, before any statement that is sent after it."""
+    tx.later("ordering_key_lock_many", batch=[(key,) for key in keys])
 
 
 def run_unblock(tx: Tx, keys: Sequence[str]) -> int:

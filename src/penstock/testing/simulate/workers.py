@@ -67,6 +67,7 @@ class SimWorker(Actor):
         self._boots = itertools.count(1)
         self._slots = stage.rng.randint(1, 4)
         self._starts = stage.rng.random() < 0.5
+        self._advances = stage.rng.random() < 0.5
         self._executions: dict[int, _Execution] = {}
         self._waiting: list[HeldRun] = []
         self._sent: list[RunEnd] = []
@@ -87,6 +88,7 @@ class SimWorker(Actor):
             heartbeat_us=HEARTBEAT_US,
             margin_us=15 * SECOND,
             mark_running_after_us=MARK_US,
+            advances=self._advances,
         )
         self.steps = WorkerCore(
             self.store,
@@ -194,7 +196,8 @@ class SimWorker(Actor):
             again = [self._sent.pop()]
             self.store.write(lambda tx: run_end_many(tx, again))
         waiting = list(self.steps.ends._queue)
-        self.steps.flush_once()
+        free = self._slots - len(self._executions) - len(self._waiting)
+        self._waiting += self.steps.flush_and_claim(free)
         kept = self.steps.ends.tokens()
         self._sent = (self._sent + [end for end in waiting if end.token not in kept])[-4:]
         if not self._executions and self.stage.rng.random() < 0.02:
