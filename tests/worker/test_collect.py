@@ -115,7 +115,7 @@ class TestWorker:
                 running.worker.steps.clock.sleep(0.01)
             assert store.write(lambda tx: run_cancel_request(tx, ids[0], "operator"))
             store.wake(["cancel"])
-            while not running.worker.steps._cancels:
+            while not running.worker.steps.cancels:
                 running.worker.steps.clock.sleep(0.01)
             submit(store, batches.pipeline, 1)
             running.events.until(RunEnded, 3)

@@ -123,7 +123,7 @@ def test_an_end_is_stored_though_its_flow_cannot_advance(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no plan")
 
-    monkeypatch.setattr("penstock.flows.advance.follow.advance", fail)
+    monkeypatch.setattr("penstock.flows.advance.store.advance", fail)
     assert scene.hop(scene.worker.claim_once(10)) == []
     assert scene.worker.is_idle
     assert [one.error for one in scene.recorder.of(ServiceError)] == ["no plan"]

@@ -14,24 +14,21 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-import msgspec
-
 from penstock.access.store.names import NameResolver
-from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
+from penstock.audit.telemetry import Events, RunEnded, ServiceError
 from penstock.core.errors import PenstockError, StoreError, StoreUnavailable
-from penstock.core.retry import ErrorType
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
-from penstock.runs import attempt_result
-from penstock.runs.ended import ended_event
 from penstock.runs.hooks import suspend_for_flow
 from penstock.runs.rows import CompletionEvent, FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
-from penstock.runs.store.logs import LogPart, run_log_put_ended
+from penstock.runs.store.logs import LogPart
 from penstock.runs.store.runs import Claim, run_release_many
-from penstock.worker.execution.run_port import RunReport, reports_write
-from penstock.worker.follow_up import FollowUp
+from penstock.worker.execution.end_events import emit_ends, not_stored
+from penstock.worker.execution.follow_up import FollowUp
+from penstock.worker.execution.kept_reports import KeptReports
+from penstock.worker.execution.run_port import RunReport
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import RELEASED, SUSPENDED
 
@@ -70,8 +67,7 @@ class FinishQueue:
         self._jitter = jitter
         self._names = names
         self._queue: deque[RunEnd] = deque()
-        self._entries: dict[int, list[LogPart]] = {}
-        self._reports: dict[int, RunReport] = {}
+        self._kept = KeptReports(store, names)
         self._in_flight = 0
         self._advances = options.advances
         self._follow_up = FollowUp(store, options, names)
@@ -88,10 +84,7 @@ class FinishQueue:
 
     def keep(self, part: LogPart | None, report: RunReport | None) -> None:
         """Keep the log entries of a run and what it did, if anything, until its end is stored."""
-        if part is not None:
-            self._entries.setdefault(part.token, []).append(part)
-        if report is not None:
-            self._reports[report.held.token] = report
+        self._kept.keep(part, report)
 
     def tokens(self) -> set[int]:
         """Return the tokens of the runs whose ends are queued."""
@@ -131,15 +124,15 @@ class FinishQueue:
         rest = [finish for finish in batch if finish.final_state != SUSPENDED]
         waiting = [finish for finish in batch if finish.final_state == SUSPENDED]
         for n, finish in enumerate(waiting):
-            report = self._reports[finish.token]
+            report = self._kept[finish.token]
             try:
                 self._store.write(partial(self._suspend, finish=finish, report=report))
             except StoreError:
                 self._queue.extendleft(reversed([*waiting[n:], *rest]))
                 raise
             except PenstockError as error:
-                self._reports.pop(finish.token, None)
-                rest.append(self._plain(finish, error))
+                self._kept.forget_report(finish.token)
+                rest.append(self._failed(finish, error))
                 continue
             self._forget([finish])
         return rest
@@ -148,14 +141,12 @@ class FinishQueue:
         assert report.wait is not None
         held = report.held
         if suspend_for_flow(tx, self._store, self._names, held, report.wait):
-            run_log_put_ended(tx, self._entries_of([finish], {held.run_id}))
-            self._write_reports(tx, [finish], {held.run_id}, set())
+            self._kept.write(tx, [finish], {held.run_id}, set())
 
     def _forget(self, batch: Sequence[RunEnd]) -> None:
         for finish in batch:
             self._held.pop(finish.token, None)
-            self._entries.pop(finish.token, None)
-            self._reports.pop(finish.token, None)
+        self._kept.forget([finish.token for finish in batch])
 
     def _release_returned(self, batch: list[RunEnd]) -> list[RunEnd]:
         """Release snoozed runs and runs cut short by a planned stop; return the remaining ends."""
@@ -168,8 +159,7 @@ class FinishQueue:
         def release(tx: Tx) -> None:
             released = run_release_many(tx, rows)
             requeued_wake(tx, snoozed)
-            run_log_put_ended(tx, self._entries_of(back, released))
-            self._write_reports(tx, back, released, set())
+            self._kept.write(tx, back, released, set())
 
         try:
             self._store.write(release)
@@ -181,7 +171,8 @@ class FinishQueue:
         return [finish for finish in batch if finish.final_state != RELEASED]
 
     def _flush_or_keep(self, batch: list[RunEnd]) -> FlushCounts:
-        if self._advances and any(map(self._is_of_flow, batch)):
+        held = [self._held.get(finish.token) for finish in batch]
+        if self._advances and any(run is not None and run.flow_id is not None for run in held):
             counts = self._flush_and_follow(batch)
             if counts is not None:
                 return counts
@@ -195,10 +186,6 @@ class FinishQueue:
             return self._flush_singly(batch)
         self._advances = self._options.advances
         return self._flushed(batch, finished)
-
-    def _is_of_flow(self, finish: RunEnd) -> bool:
-        held = self._held.get(finish.token)
-        return held is not None and held.flow_id is not None
 
     def _flush_and_follow(self, batch: list[RunEnd]) -> FlushCounts | None:
         """Store ends and advance their flows in one transaction; None if a flow cannot advance.
@@ -248,7 +235,7 @@ class FinishQueue:
                 failure = error
                 kept.append(finish)
                 continue
-            total = FlushCounts(*(a + b for a, b in zip(total, one, strict=True)))
+            total = _plus(total, one)
         if failure is not None:
             self._queue.extend(kept)
             raise StoreUnavailable(
@@ -258,55 +245,33 @@ class FinishQueue:
 
     def _flush_or_replace(self, finish: RunEnd) -> FlushCounts:
         try:
-            return self._flush([finish])
+            return self._flush(finish)
         except StoreError:
             raise
         except Exception as error:
             self._events.emit(ServiceError("worker.completer", str(error), 0.0))
             if finish.token not in self._held:
                 return FlushCounts(refused=1)  # the run is no longer held here
-            return self._flush([self._plain(finish, error)])
+            return self._flush(self._failed(finish, error))
 
-    def _flush(self, batch: list[RunEnd]) -> FlushCounts:
-        return self._flushed(batch, self._store.write(lambda tx: self._end(tx, batch)))
+    def _flush(self, end: RunEnd) -> FlushCounts:
+        return self._flushed([end], self._store.write(lambda tx: self._end(tx, [end])))
 
     def _end(
         self, tx: Tx, batch: list[RunEnd], events: list[CompletionEvent] | None = None
     ) -> list[FinishedRun]:
         """End runs and store their last log entries; `events` receives flow events."""
         finished = run_end_many(tx, batch, events)
-        if self._entries:
-            run_log_put_ended(tx, self._entries_of(batch, {end.run_id for end in finished}))
-        if self._reports:
+        if self._kept:
             done = {end.run_id for end in finished if end.final_state == RunState.COMPLETED}
-            self._write_reports(tx, batch, {end.run_id for end in finished}, done)
+            self._kept.write(tx, batch, {end.run_id for end in finished}, done)
         return finished
 
-    def _write_reports(
-        self, tx: Tx, batch: Sequence[RunEnd], stored: set[int], completed: set[int]
-    ) -> None:
-        """Write what runs reported beside their results; only completed runs act."""
-        found = [self._reports.get(one.token) for one in batch if one.run_id in stored]
-        reports = [report for report in found if report is not None]
-        if reports:
-            reports_write(tx, self._store, self._names, reports, completed)
-
-    def _entries_of(self, batch: Sequence[RunEnd], stored: set[int]) -> list[LogPart]:
-        """Return the kept entries of ends that the store accepted."""
-        ends = [finish for finish in batch if finish.run_id in stored]
-        return [part for finish in ends for part in self._entries.get(finish.token, ())]
-
-    def _plain(self, finish: RunEnd, error: Exception) -> RunEnd:
+    def _failed(self, finish: RunEnd, error: Exception) -> RunEnd:
         held = self._held.get(finish.token)
         if held is None:
             return finish
-        cause = error.message if isinstance(error, PenstockError) else type(error).__name__
-        message = f"the run's result could not be stored: {cause}"
-        details = msgspec.json.encode({"message": message}).decode()
-        failure = attempt_result.AttemptFailure(
-            error_type=ErrorType.VALIDATION_ERROR, details=details
-        )
-        return attempt_result.failed(held, failure, jitter=self._jitter(), actor=self._options.name)
+        return not_stored(held, error, jitter=self._jitter(), actor=self._options.name)
 
     def _flushed(
         self,
@@ -316,7 +281,7 @@ class FinishQueue:
         has_followed: bool = False,
     ) -> FlushCounts:
         runs = [self._held.pop(finish.token, None) for finish in batch]
-        if self._entries or self._reports:
+        if self._kept:
             self._forget(batch)
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
@@ -324,19 +289,9 @@ class FinishQueue:
         if any(end.flow_id is not None and (end.item_key or not has_followed) for end in finished):
             self._store.wake([FLOWS])
         if self._events.wants(RunEnded) or len(finished) < len(batch):
-            self._emit_ends(batch, runs, finished)
+            emit_ends(self._events, batch, runs, finished)
         return FlushCounts(len(finished), len(batch) - len(finished), retried)
 
-    def _emit_ends(
-        self,
-        batch: Sequence[RunEnd],
-        runs: Sequence[HeldRun | None],
-        finished: Sequence[FinishedRun],
-    ) -> None:
-        stored = {end.run_id: end for end in finished}
-        for finish, run in zip(batch, runs, strict=True):
-            end = stored.get(finish.run_id)
-            if end is None:
-                self._events.emit(RunRefused(finish.run_id, finish.token))
-                continue
-            self._events.emit(ended_event(finish, end, run))
+
+def _plus(total: FlushCounts, part: FlushCounts) -> FlushCounts:
+    return FlushCounts(*(a + b for a, b in zip(total, part, strict=True)))

@@ -11,7 +11,7 @@ stale the second time and changes nothing. Tables in memory, keyed by fencing to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -86,8 +86,8 @@ class WorkerCore:
         self.session = WorkerSession(store.reserved(), options, clock, boot_id)
         self._store = store
         self._pipelines = list(pipelines)
-        self._pool = 0
-        self._cancels: set[int] = set()
+        self.pool_key = 0
+        self.cancels: set[int] = set()
         self.fair_clock = FairClock(store, clock)
         self._rechecks: list[float] = []
         self._inputs = ClaimedInputs(store, self.known)
@@ -109,11 +109,11 @@ class WorkerCore:
         """Register the pipelines and open a session; return its id. Safe to repeat."""
         self.check()
         capture_records()
-        self._pool, self.known = self._store.write(
+        self.pool_key, self.known = self._store.write(
             lambda tx: _register(tx, self._pipelines, self.options)
         )
         self._inputs = ClaimedInputs(self._store, self.known)
-        return self.session.open(PoolKey(self._pool))
+        return self.session.open(PoolKey(self.pool_key))
 
     def heartbeat_once(self) -> Renewal:
         """Renew the session, write progress, receive cancels; then replace a lost session."""
@@ -127,16 +127,7 @@ class WorkerCore:
         if stored is not None:
             live = [c for c in contexts if c.held.token in self.running]
             follow_store([c for c in live if c.held.session_id == session_id], stored, now)
-        for token in [token for token, is_cancelled in (stored or {}).items() if is_cancelled]:
-            found = self.running.get(token)
-            if found is None and token in self.held:
-                self._cancels.add(token)
-            elif found is None:
-                continue
-            elif found.signal is None:
-                found.send_signal(Signal.CANCEL, now)
-        # A run may have started while its cancel was noted; the next heartbeat brings it again.
-        self._cancels.intersection_update(self.held)
+        _receive_cancels(self, stored or {}, now)
         if renewal is Renewal.LOST:
             self.signal_all(Signal.LEASE)
         if self.events.wants(WorkerHeartbeat):
@@ -146,7 +137,7 @@ class WorkerCore:
     def claim_once(self, n: int, *, start: bool = False) -> list[HeldRun]:
         """Claim up to `n` runs (`start`: as RUNNING); none while the lease is uncertain."""
         now = self.clock.monotonic()
-        claim = self._claim_of(n, now, start=start)
+        claim = _claim_of(self, n, now, start=start)
         if claim is None:
             return []
         is_due = bool(self._rechecks) and self._rechecks[0] <= now
@@ -155,7 +146,7 @@ class WorkerCore:
         try:
             runs = self._store.write(Single(lambda tx: run_claim(tx, claim)))
         except StoreUnavailable:
-            self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
+            self._rechecks = _recheck_times(self.clock)
             raise
         return self._claimed(runs, claim, now)
 
@@ -166,31 +157,16 @@ class WorkerCore:
         `claim_once`.
         """
         now = self.clock.monotonic()
-        claim = self._claim_of(n, now)
+        claim = _claim_of(self, n, now)
         if claim is None:
             self.flush_once()
             return []
         try:
             runs = self.ends.flush_and_claim(claim)
         except StoreUnavailable:
-            self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
+            self._rechecks = _recheck_times(self.clock)
             raise
         return self._claimed(runs, claim, now) if runs else []
-
-    def _claim_of(self, n: int, now: float, *, start: bool = False) -> Claim | None:
-        """Return what to claim now; None while the lease is uncertain."""
-        session_id = self.session.session_id
-        if n <= 0 or session_id is None or not self.session.is_safe:
-            return None
-        return Claim(
-            pool_key=PoolKey(self._pool),
-            processors=list(self.known),
-            n=min(n, self.options.batch_max),
-            session_id=session_id,
-            claimed_by=self.options.name,
-            start=start,
-            start_ranks=self.fair_clock.claim_start.next_claim(now),
-        )
 
     def _claimed(self, runs: Sequence[HeldRun], claim: Claim, now: float) -> list[HeldRun]:
         if claim.start_ranks is None:
@@ -202,8 +178,8 @@ class WorkerCore:
 
     def begin(self, held: HeldRun, now: float) -> RunContext | None:
         """Start a run in memory, a suspect in the store first; return None if it must not run."""
-        if held.cancel_requested_at is not None or held.token in self._cancels:
-            self._cancels.discard(held.token)
+        if held.cancel_requested_at is not None or held.token in self.cancels:
+            self.cancels.discard(held.token)
             self.ends.add([_cancelled(held, self.options.name)])
             return None
         context = RunContext(held, self.known[held.processor_key], self.clock, now, self._store)
@@ -279,7 +255,7 @@ class WorkerCore:
         """Drop runs that this worker no longer holds."""
         for run in runs:
             self.held.pop(run.token, None)
-            self._cancels.discard(run.token)
+            self.cancels.discard(run.token)
             self._inputs.forget(run.token)
 
     def signal_all(self, signal: Signal) -> None:
@@ -309,7 +285,7 @@ class WorkerCore:
 
     def _reopen(self) -> Renewal:
         try:
-            self.session.open(PoolKey(self._pool))
+            self.session.open(PoolKey(self.pool_key))
         except (StoreUnavailable, StoreBusy):
             return Renewal.UNKNOWN
         return Renewal.RENEWED
@@ -340,6 +316,40 @@ def _register(
                 number = numbers[p.phase, p.name]
                 known[number] = LoadedProcessor(ProcessorKey(number), p, preset, options.secrets)
     return pool_ensure(tx, options.pool), known
+
+
+def _recheck_times(clock: Clock) -> list[float]:
+    return [clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
+
+
+def _receive_cancels(core: WorkerCore, stored: Mapping[int, bool], now: float) -> None:
+    """Signal the running processors that were asked to stop; remember those not started yet."""
+    for token in [token for token, is_cancelled in stored.items() if is_cancelled]:
+        found = core.running.get(token)
+        if found is None and token in core.held:
+            core.cancels.add(token)
+        elif found is None:
+            continue
+        elif found.signal is None:
+            found.send_signal(Signal.CANCEL, now)
+    # A run may have started while its cancel was noted; the next heartbeat brings it again.
+    core.cancels.intersection_update(core.held)
+
+
+def _claim_of(core: WorkerCore, n: int, now: float, *, start: bool = False) -> Claim | None:
+    """Return what to claim now; None while the lease is uncertain."""
+    session_id = core.session.session_id
+    if n <= 0 or session_id is None or not core.session.is_safe:
+        return None
+    return Claim(
+        pool_key=PoolKey(core.pool_key),
+        processors=list(core.known),
+        n=min(n, core.options.batch_max),
+        session_id=session_id,
+        claimed_by=core.options.name,
+        start=start,
+        start_ranks=core.fair_clock.claim_start.next_claim(now),
+    )
 
 
 def _cancelled(held: HeldRun, actor: str) -> RunEnd:

@@ -47,6 +47,7 @@ from penstock.flows.items.store.expansions import (
 from penstock.flows.items.store.outcomes import expansion_settled
 from penstock.flows.plan import FanOut
 from penstock.flows.rows import BACKFILL, CompletionRow
+from penstock.flows.store.completions import completion_event_put_many
 from penstock.flows.store.create import flow_rerun
 from penstock.flows.store.flows import (
     config_defaults,
@@ -55,7 +56,7 @@ from penstock.flows.store.flows import (
 from penstock.flows.store.logs import topics_later
 from penstock.flows.store.plans import processors_later
 from penstock.pipelines.declare.each import EachKind
-from penstock.runs.rows import NewRun
+from penstock.runs.rows import CompletionEvent, NewRun
 from penstock.runs.store.finish import run_cancel_flow
 from penstock.runs.store.runs import run_insert_many
 
@@ -64,6 +65,8 @@ log = logging.getLogger(__name__)
 PROBE_LEASE_US: Final = 2 * MINUTE
 """Longer than any probe may take, so that a slow warehouse is not probed twice."""
 _SLACK_US: Final = 10_000
+FLOWS: Final = "flows"
+"""Channel that wakes the orchestrator."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,6 +162,31 @@ def advance(
             or any(start.snapshot.planned.fan_outs for start in starts)
         ),
     )
+
+
+def follow(tx: Tx, events: Sequence[CompletionEvent], actor: str) -> AdvanceResult:
+    """Evaluate the flows of completions where that needs no wait; store the events of the others.
+
+    For the transaction that ends runs; the orchestrator would do the same a moment later. Flow
+    events remain for flows that another transaction holds, that failed, or that need more locks
+    than their own row. Call it last: it locks flows, and what was locked before stays locked. The
+    caller wakes the pools of the new runs.
+    """
+    failed = {event.flow_id for event in events if event.is_failure}
+    wakeups: dict[int, Wakeup] = {}
+    for event in events:
+        if event.flow_id not in failed:
+            wakeup = wakeups.setdefault(event.flow_id, Wakeup())
+            wakeup.phases.add(event.phase)
+            wakeup.reported.add((event.phase, event.processor))
+    done = AdvanceResult()
+    if wakeups:
+        done = advance(tx, wakeups, actor=actor, skips_locked=True)
+    rest = [event for event in events if event.flow_id not in done.locked]
+    completion_event_put_many(tx, rest)
+    if rest or done.leaves_work:
+        tx.wake([FLOWS])
+    return done
 
 
 def _log(lines: Sequence[tuple[str, str, Event | None]]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from penstock.access.store.names import NameResolver
 from penstock.core.naming import runs_channel
 from penstock.db.store import Transactions, Tx
-from penstock.flows.advance.follow import follow
+from penstock.flows.advance.store import follow
 from penstock.recovery.backfiller import Backfiller
 from penstock.runs.rows import CompletionEvent, HeldRun
 from penstock.runs.store.runs import Claim, run_claim

@@ -1,0 +1,39 @@
+"""Events of stored and refused ends, and the end of a run whose result cannot be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.audit.telemetry import Events, RunRefused
+from penstock.core.errors import PenstockError
+from penstock.core.retry import ErrorType
+from penstock.runs import attempt_result
+from penstock.runs.ended import ended_event
+from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
+
+
+def not_stored(held: HeldRun, error: Exception, *, jitter: float, actor: str) -> RunEnd:
+    """Return the failure that replaces an end which the store rejects."""
+    cause = error.message if isinstance(error, PenstockError) else type(error).__name__
+    message = f"the run's result could not be stored: {cause}"
+    details = msgspec.json.encode({"message": message}).decode()
+    failure = attempt_result.AttemptFailure(error_type=ErrorType.VALIDATION_ERROR, details=details)
+    return attempt_result.failed(held, failure, jitter=jitter, actor=actor)
+
+
+def emit_ends(
+    events: Events,
+    batch: Sequence[RunEnd],
+    runs: Sequence[HeldRun | None],
+    finished: Sequence[FinishedRun],
+) -> None:
+    """Emit an event for each end, stored or refused."""
+    stored = {end.run_id: end for end in finished}
+    for finish, run in zip(batch, runs, strict=True):
+        end = stored.get(finish.run_id)
+        if end is None:
+            events.emit(RunRefused(finish.run_id, finish.token))
+            continue
+        events.emit(ended_event(finish, end, run))
