@@ -49,7 +49,7 @@ class ClaimSizer:
         return min(missing, self._batch_max) if missing * 2 >= min(target, self._batch_max) else 0
 
     def rest_seconds(self, runs: int) -> float:
-        """Return how long so many runs will probably take."""
+        """Return how long a number of runs will probably take."""
         return runs * self.mean_s / self._concurrency
 
     def chunk_size(self) -> int:

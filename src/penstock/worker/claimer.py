@@ -25,7 +25,7 @@ from penstock.worker.worker_core import WorkerCore
 
 CAPACITY_WAIT_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 0.002
-"""Ends of runs wait at most so long for those of the others, to be stored in one transaction."""
+"""Longest wait of ends for those of the other runs in hand, to be stored in one transaction."""
 
 
 class Claimer:
