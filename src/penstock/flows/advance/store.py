@@ -29,7 +29,7 @@ from penstock.flows.advance.load import (
     query_state,
     snapshots_of,
 )
-from penstock.flows.advance.snapshot import ProbeOrder, Wakeup
+from penstock.flows.advance.snapshot import FlowSnapshot, ProbeOrder, Wakeup
 from penstock.flows.advance.write import write
 from penstock.flows.gates.store.gates import (
     breaker_lock_many,
@@ -134,11 +134,7 @@ def advance(
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
     reruns = sum(flow_rerun(tx, late, actor) for late in changes.late)
-    ended_backfills = [
-        one.flow.flow_id
-        for one in snapshots
-        if one.flow.trigger_source == BACKFILL and not one.flow.is_open
-    ]
+    ended_backfills = _ended_backfills(snapshots)
     if ended_backfills and not skips_locked:
         tx.wake([BACKFILL])
     return AdvanceResult(
@@ -187,6 +183,12 @@ def follow(tx: Tx, events: Sequence[CompletionEvent], actor: str) -> AdvanceResu
     if rest or done.leaves_work:
         tx.wake([FLOWS])
     return done
+
+
+def _ended_backfills(snapshots: Sequence[FlowSnapshot]) -> list[int]:
+    """Return the flows of backfills that have ended."""
+    flows = [one.flow for one in snapshots]
+    return [one.flow_id for one in flows if one.trigger_source == BACKFILL and not one.is_open]
 
 
 def _log(lines: Sequence[tuple[str, str, Event | None]]) -> None:
