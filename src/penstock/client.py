@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from penstock.flows.gates.client.overrides import Interventions, Overrides
     from penstock.flows.items.client import Items
     from penstock.limits.client import Limits
-    from penstock.monitoring.client import Views
+    from penstock.monitoring.client.views import Views
     from penstock.monitoring.exports.client import Exports
     from penstock.pipelines.declare.pipeline import Pipeline
     from penstock.recovery.client.backfills import Backfills
@@ -176,7 +176,7 @@ class UseCaseGroups(_GroupContext):
     @cached_property
     def views(self) -> Views:
         """Overview, metrics, pipelines, sessions."""
-        from penstock.monitoring.client import Views  # loaded on first use
+        from penstock.monitoring.client.views import Views  # loaded on first use
 
         return self._group(Views, self._store, self._names)
 

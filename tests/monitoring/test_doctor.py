@@ -106,7 +106,7 @@ class TestDatabase:
             raise StoreUnavailable("database or disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr("penstock.monitoring.client.Views.check_write", refuse)
+            patch.setattr("penstock.monitoring.client.views.Views.check_write", refuse)
             found = checks(shell.url)["writes"]
         assert found["verdict"] == "FAIL"
         assert "database or disk is full" in found["says"]

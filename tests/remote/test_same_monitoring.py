@@ -21,7 +21,20 @@ def test_overview(served: ServedApi, remote: RemoteClient) -> None:
     """Counts of runs are equal."""
     scene(served.harness, "globex")
     same(served, remote, "views", "overview")
+    same(served, remote, "views", "longest_running")
+    same(served, remote, "views", "customers", limit=1)
+    same(served, remote, "views", "customers", show="trouble", prefix="glo")
+    same(served, remote, "views", "longest_running", customer="globex", limit=1)
     assert remote.views.overview().active_runs > 0
+
+
+def test_journal(served: ServedApi, remote: RemoteClient) -> None:
+    """What happened is equal, page by page and with filters."""
+    scene(served.harness, "globex")
+    first = remote.views.journal(limit=3)
+    assert len(first.items) == 3
+    same(served, remote, "views", "journal", limit=3, cursor=first.next_cursor)
+    same(served, remote, "views", "journal", kind="flow", customer="globex", notable=True)
 
 
 def test_metrics(served: ServedApi, remote: RemoteClient) -> None:

@@ -129,6 +129,10 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
         {**ABOUT, "customer_id": f.customer, "partition": TODAY, "mode": "same_day"},
     ),
     "GET /api/v1/flows/{flow_id}": lambda f: (f"/flows/{f.flow}", None),
+    "GET /api/v1/grid": lambda f: (
+        f"/grid?pipeline_template=daily&customer_id={f.customer}&from=2025-11-01&limit=28",
+        None,
+    ),
     "GET /api/v1/flows/{flow_id}/explain": lambda f: (f"/flows/{f.blocked}/explain", None),
     "GET /api/v1/flows/{flow_id}/risk": lambda f: (f"/flows/{f.flow}/risk", None),
     "GET /api/v1/flows/{flow_id}/why": lambda f: (f"/flows/{f.blocked}/why", None),

@@ -68,6 +68,8 @@ def _backfill_id(things: Things) -> str:
 CHANGES = ModeChanges(proceed_at=50)
 
 FOREIGN_FLOWS: dict[str, list[Call]] = {
+    "views.journal": [lambda c, t: c.views.journal(customer=t.customer_id)],
+    "views.longest_running": [lambda c, t: c.views.longest_running(customer=t.customer_id)],
     "workers.load_state": [lambda c, t: c.workers.load_state(encode("run", t.held.run.run_id))],
     "workers.save_state": [
         lambda c, t: c.workers.save_state(
@@ -92,6 +94,7 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "flows.record": [lambda c, t: c.flows.record(_message(t))],
     "flows.get": [lambda c, t: c.flows.get(_flow_id(t))],
     "flows.list": [lambda c, t: c.flows.list(customer=t.customer_id)],
+    "flows.grid": [lambda c, t: c.flows.grid("gated", customer=t.customer_id)],
     "items.list": [lambda c, t: c.items.list(_flow_id(t))],
     "items.summary": [lambda c, t: c.items.summary(_flow_id(t))],
     "items.retry": [lambda c, t: c.items.retry(_flow_id(t), ItemRetry())],
@@ -194,6 +197,8 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
 OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
     "backfills.list": lambda c: c.backfills.list().items,
     "flows.list": lambda c: c.flows.list().items,
+    "views.journal": lambda c: c.views.journal(kind="flow", action="opened").items,
+    "views.longest_running": lambda c: c.views.longest_running(),
     "gates.decisions": lambda c: c.gates.decisions("gated").items,
     "gates.what_if": lambda c: (
         c.gates.what_if(WhatIfRequest(pipeline="gated", changes=CHANGES)).items

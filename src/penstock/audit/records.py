@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.records.record import Record, Time
+from penstock.core.records.record import Record, Time, field
 
-__all__ = ["JournalEntry"]
+__all__ = ["JournalEntry", "ListedJournalEntry"]
 
 
 class JournalEntry(Record):
@@ -26,3 +26,16 @@ class JournalEntry(Record):
     """Reason for the change; null if none was given."""
     detail: Any
     """Further facts as JSON; null if there are none."""
+
+
+class ListedJournalEntry(JournalEntry):
+    """An entry in the list of what happened, with what it is about."""
+
+    kind: str
+    """What it is about: run, flow, backfill, dead_letter, key, customer …"""
+    subject: str | None
+    """Public id of what it is about; null for what has none."""
+    customer: str | None = field(name="customer_id")
+    """Customer that owns it; null for the installation's own."""
+    text: str
+    """The entry as a sentence."""

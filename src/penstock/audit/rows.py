@@ -40,6 +40,36 @@ class JournalRow(NamedTuple):
     detail: str | None
 
 
+class ListedEntry(NamedTuple):
+    """A journal entry in a list (fragment `listed_columns`)."""
+
+    cluster: int
+    xid: str
+    seq: int
+    at: int
+    kind: str
+    subject: int
+    customer_id: str | None
+    action: str
+    actor: str
+    from_state: str | None
+    to_state: str | None
+    why: str | None
+    detail: str | None
+
+
+class JournalFilter(NamedTuple):
+    """Filter of a list of journal entries."""
+
+    kind: str | None = None
+    action: str | None = None
+    actor: str | None = None
+    customer: CustomerKey | None = None
+    is_notable: bool = False
+    """Leave out what happens all the time: runs that were created or completed, and gates that
+    still wait."""
+
+
 class Seal(NamedTuple):
     """A sealed block: number of entries, their root hash, and the head that extends the chain."""
 

@@ -15,6 +15,7 @@ _FLOW = {"pipeline_template": "nba", "partition": "2025-12-31", "phases": ["pred
 routes.get("/flows", Permission.READ, Flows.list)
 routes.post("/flows", Permission.OPERATE, Flows.trigger, status=201, example=_FLOW)
 routes.post("/flows/preview", Permission.READ, Previews.trigger, group="previews", example=_FLOW)
+routes.get("/grid", Permission.READ, Flows.grid)
 routes.get("/flows/{flow_id}", Permission.READ, Flows.get)
 routes.get(
     "/flows/{flow_id}/explain", Permission.READ, Diagnostics.explain_flow, group="diagnostics"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import cast
 
 from penstock.core.formatting import id_or_none
@@ -20,20 +21,22 @@ from penstock.flows.records import (
     FlowCompletion,
     FlowPhase,
     HeldUpState,
+    PhaseMark,
     PhaseTrigger,
     ProcessorInput,
 )
-from penstock.flows.rows import CompletionRow, FlowRow, PhaseRow, legacy_reported
+from penstock.flows.rows import CompletionRow, FlowRow, PhaseMarkRow, PhaseRow, legacy_reported
 
 
 def flow_record(
     row: FlowRow,
     phase_state: str | None = None,
     expected: tuple[Forecast | None, int | None] = (None, None),
+    marks: Sequence[PhaseMarkRow] | None = None,
 ) -> Flow:
     """Return the record of a flow; `phase_state` is that of a waiting or blocked phase.
 
-    expected: its forecast, and when it should end.
+    expected: its forecast, and when it should end. marks: the states of its phases.
     """
     seen, target_at = expected
     return Flow(
@@ -41,6 +44,7 @@ def flow_record(
         eta_p50_at=None if seen is None else time(seen.p50_at),
         eta_p90_at=None if seen is None else time(seen.p90_at),
         slo_miss_probability=None if seen is None else seen.miss,
+        phases=None if marks is None else [mark_record(one) for one in marks],
         flow_id=encode("flow", row.flow_id),
         customer=row.customer_id,
         pipeline=row.pipeline,
@@ -60,6 +64,19 @@ def flow_record(
         created_at=time(row.created_at),
         ended_at=time_or_none(row.ended_at),
         deadline_at=time_or_none(row.deadline_at),
+    )
+
+
+def mark_record(row: PhaseMarkRow) -> PhaseMark:
+    """Return the record of the state of a phase."""
+    return PhaseMark(
+        phase=row.phase,
+        state=PhaseState(row.state),
+        verdict=None if row.verdict is None else Verdict(row.verdict),
+        is_degraded=bool(row.is_degraded),
+        since=time(row.since_at),
+        started_at=time_or_none(row.started_at),
+        ended_at=time_or_none(row.ended_at),
     )
 
 

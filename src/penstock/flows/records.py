@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 from penstock.audit.records import JournalEntry
-from penstock.core.records.record import JsonObject, Meta, Record, Time, field
+from penstock.core.records.record import JsonObject, Meta, Record, Seconds, Time, field
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.gates.records import GateDecision
 from penstock.flows.gates.verdict import Verdict
@@ -20,11 +20,15 @@ __all__ = [
     "FlowCancellation",
     "FlowCompletion",
     "FlowDetail",
+    "FlowGrid",
     "FlowPhase",
     "FlowPreview",
     "FlowRef",
     "FlowRequest",
     "FlowTrigger",
+    "GridFlow",
+    "GridMode",
+    "PhaseMark",
     "PhasePreview",
     "PhaseTrigger",
 ]
@@ -61,6 +65,25 @@ class FlowRef(Record):
     """Time at which the flow fails unless it has ended; null without a deadline."""
 
 
+class PhaseMark(Record):
+    """The state of a phase of a flow, without its evidence."""
+
+    phase: str
+    """Name of the phase within the pipeline."""
+    state: PhaseState
+    """PENDING, WAITING, BLOCKED, IN_PROGRESS, COMPLETE, DEGRADED, FAILED or SKIPPED."""
+    verdict: Verdict | None
+    """Last verdict of its gate; null if it has not been evaluated."""
+    is_degraded: bool
+    """Whether it started with incomplete data."""
+    since: Time
+    """Time at which it entered its state."""
+    started_at: Time | None
+    """Time at which its runs were created; null before."""
+    ended_at: Time | None
+    """Time at which it ended; null before."""
+
+
 class Flow(FlowRef):
     """One execution of a pipeline for a partition."""
 
@@ -89,6 +112,65 @@ class Flow(FlowRef):
     """Time by which the open flow will end with a probability of nine tenths; null as above."""
     slo_miss_probability: float | None = None
     """Probability that the open flow ends after `slo_at`, from 0 to 1; null as above."""
+    phases: list[PhaseMark] | None = None
+    """States of its phases in the order of the pipeline; null unless `phases` is given."""
+
+
+class GridFlow(Record):
+    """The newest flow of a partition in a mode."""
+
+    partition: str
+    """Partition of the data, such as `2025-12-31`."""
+    mode: str
+    """Operating mode of the flow."""
+    flow_id: str
+    """Id of the newest flow (`flow_…`)."""
+    is_kept: bool
+    """Whether the flow can still be read; the log of its phases is kept longer."""
+    generation: int
+    """Number of the newest generation that is known, from 1."""
+    state: FlowState
+    """OPEN, COMPLETE, DEGRADED, FAILED or CANCELLED."""
+    phase_state: HeldUpState | None
+    """BLOCKED or WAITING if a phase of the open flow is; null otherwise."""
+    created_at: Time
+    """Time at which the flow was opened; that of its first phase once only its log is kept."""
+    ended_at: Time | None
+    """Time at which it ended; null while it is open."""
+    duration: Seconds | None = field(name="duration_seconds")
+    """Time from its opening to its end in seconds; null while it is open."""
+    phases: list[PhaseMark]
+    """States of its phases in the order of the pipeline."""
+
+
+class GridMode(Record):
+    """The columns of a mode in the grid."""
+
+    mode: str
+    """Name of the mode."""
+    slo: Seconds | None = field(name="slo_seconds")
+    """Time within which a flow of the mode should end, in seconds; null without a service level."""
+    phases: list[str]
+    """Phases that flows of the mode ran, in the order of the pipeline."""
+
+
+class FlowGrid(Record):
+    """Partitions and phases of a pipeline: which day and phase is not as it should be."""
+
+    customer: str = field(name="customer_id")
+    """Customer that owns the flows."""
+    pipeline: str = field(name="pipeline_template")
+    """Registered name of the pipeline."""
+    as_of: Time
+    """Time at which the data was read, by the database clock."""
+    partitions: list[str]
+    """Partitions, newest first; for daily partitions without gaps, although not all have flows."""
+    modes: list[GridMode]
+    """Modes of the flows, with the phases of each."""
+    flows: list[GridFlow]
+    """The newest flow of each partition and mode, in the order of `partitions`."""
+    has_more: bool
+    """Whether older partitions exist."""
 
 
 class FlowPhase(Record):

@@ -166,6 +166,31 @@ class PhaseRow(NamedTuple):
         return self.is_ended and self.state != PhaseState.FAILED
 
 
+class PhaseMarkRow(NamedTuple):
+    """The state of a phase of a flow (statement `phase_marks`)."""
+
+    flow_id: int
+    phase: str
+    state: str
+    is_degraded: bool
+    verdict: str | None
+    since_at: int
+    started_at: int | None
+    ended_at: int | None
+
+
+class LoggedPhase(NamedTuple):
+    """An ended phase in the log, which outlives its flow."""
+
+    flow_id: int
+    partition: str
+    mode: str
+    phase: str
+    status: str
+    started_at: int | None
+    completed_at: int
+
+
 class ConfigDefaults(NamedTuple):
     """Settings that a scheduled flow takes from its config."""
 

@@ -9,7 +9,9 @@ from penstock.access.store.names import PipelineInfo
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
 from penstock.core.records.record import Seconds, minutes, seconds, time, time_or_none
+from penstock.monitoring.customer_health import health_of
 from penstock.monitoring.records import (
+    CustomerHealth,
     CustomerMetrics,
     Overview,
     ProviderMetrics,
@@ -17,7 +19,7 @@ from penstock.monitoring.records import (
     RegisteredProcessor,
     Session,
 )
-from penstock.monitoring.store import OverviewRow, ProviderMetricsRow
+from penstock.monitoring.store import CustomerState, OverviewRow, ProviderMetricsRow
 from penstock.pipelines.shown import definition_shown
 from penstock.runs.store.leases import SessionRow
 
@@ -116,3 +118,24 @@ def _totals(rows: Sequence[ProviderMetricsRow]) -> dict[str, Any]:
 
 def _average(duration_us: Micros, runs: int) -> Seconds | None:
     return seconds(round(duration_us / runs)) if runs else None
+
+
+def health_record(name: str, state: CustomerState) -> CustomerHealth:
+    """Return the record of a customer's health."""
+    facts = state.facts
+    health, reason = health_of(facts)
+    runs, completed, sla_runs, sla_kept = state.week
+    return CustomerHealth(
+        customer=name,
+        health=health,
+        reason=reason,
+        configs=facts.configs,
+        configs_active=facts.active,
+        next_run_time=time_or_none(facts.next_run_time),
+        outcomes=state.outcomes,
+        runs_7d=runs,
+        success_7d=completed / runs if runs else None,
+        sla_7d=sla_kept / sla_runs if sla_runs else None,
+        dead_letters=facts.dead_letters,
+        running=facts.running,
+    )

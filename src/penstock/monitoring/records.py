@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from penstock.core.records.record import JsonObject, Minutes, Record, Seconds, Time, field
 
 __all__ = [
+    "CustomerHealth",
     "CustomerMetrics",
     "JournalVerification",
     "OutboxBacklog",
@@ -14,6 +17,9 @@ __all__ = [
     "RegisteredProcessor",
     "Session",
 ]
+
+
+HealthWord: TypeAlias = Literal["well", "at_risk", "failing", "off", "paused"]
 
 
 class Overview(Record):
@@ -100,6 +106,36 @@ class CustomerMetrics(RunTotals):
     """End of the period, exclusive."""
     by_provider: list[ProviderMetrics]
     """The same figures for each provider."""
+
+
+class CustomerHealth(Record):
+    """A customer, whether its configs work, and how its last runs ended."""
+
+    customer: str = field(name="customer_id")
+    """Customer that owns the configs."""
+    health: HealthWord
+    """`failing` after three failures in a row or if a config was switched off, `at_risk` after one
+    or with open dead letters, `off` if all configs were switched off, `paused`, else `well`."""
+    reason: str
+    """Why, in words; empty if it is well."""
+    configs: int
+    """Number of configs."""
+    configs_active: int
+    """Number of configs that are active."""
+    next_run_time: Time | None
+    """Next start of any config; null for none."""
+    outcomes: str
+    """How the last runs ended, oldest first: c completed, f failed, x cancelled; at most 14."""
+    runs_7d: int
+    """Number of runs that ended in the last seven whole days, UTC."""
+    success_7d: float | None
+    """Share of them that completed, from 0 to 1; null without runs."""
+    sla_7d: float | None
+    """Share of runs with an SLA that kept it, from 0 to 1; null without such runs."""
+    dead_letters: int
+    """Number of open dead letters; 1000 stands for more."""
+    running: int
+    """Number of runs that workers hold; 1000 stands for more."""
 
 
 class Session(Record):

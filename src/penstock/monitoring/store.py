@@ -6,11 +6,18 @@ ended runs as with ten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from penstock.core.clock import DAY, HOUR
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first, one
+from penstock.monitoring.customer_health import CustomerFacts
+
+LAST: Final = "\U0010ffff"
+OUTCOMES: Final = 14
+WEEK: Final = 7 * DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +53,14 @@ class OverviewRow:
     duration_us_today: int
     blocked_flows: int
     waiting_flows: int
+
+
+class CustomerState(NamedTuple):
+    """The facts of a customer, its last outcomes oldest first, and sums of the last week."""
+
+    facts: CustomerFacts
+    outcomes: str
+    week: Sequence[int]
 
 
 def customer_metrics(
@@ -123,3 +138,34 @@ def overview(tx: Tx, customer_key: CustomerKey | None = None) -> OverviewRow:
 def store_sizes(tx: Tx) -> dict[str, int]:
     """Return approximate row counts of the tables."""
     return {row[0]: int(row[1]) for row in tx.rows("store_sizes")}
+
+
+def customers_page(
+    tx: Tx, names: tuple[str, str], limit: int, *, is_troubled: bool
+) -> list[tuple[int, str]]:
+    """Return (key, name) of customers by name: all, or those with a config in trouble.
+
+    names: the name to continue after, and the beginning of the names.
+    """
+    after, prefix = names
+    params = {"after": after, "first": prefix, "last": prefix + LAST, "limit": limit}
+    statement = "customers_troubled" if is_troubled else "customers_named"
+    return [(row[0], row[1]) for row in tx.rows(statement, params)]
+
+
+def customers_health(tx: Tx, keys: Sequence[int]) -> dict[int, CustomerState]:
+    """Return what the health of customers is derived from, by their keys."""
+    if not keys:
+        return {}
+    ids = {"ids": list(keys)}
+    since = tx.now() // DAY * DAY - WEEK
+    weeks = {row[0]: row[1:] for row in tx.rows("customer_week", {**ids, "since": since})}
+    found = tx.rows("customer_outcomes", {**ids, "n": OUTCOMES})
+    ended: dict[int, str | None] = {row[0]: row[1] for row in found}
+    made = {}
+    for row in tx.rows("customer_facts", ids):
+        facts = CustomerFacts._make(row)
+        facts = facts._replace(is_paused=bool(facts.is_paused), active=int(facts.active))
+        week = [int(value) for value in weeks.get(row[0], (0, 0, 0, 0))]
+        made[row[0]] = CustomerState(facts, (ended.get(row[0]) or "")[::-1], week)
+    return made

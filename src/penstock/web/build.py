@@ -21,16 +21,19 @@ from penstock.web.login.sign_in import SignIn
 from penstock.web.pages import (
     alerts,
     approvals,
+    audit,
     capacity,
     dead_letters,
-    flows,
+    dependencies,
     messages,
     overview,
     runs,
     schedules,
     system,
     tracing,
+    trends,
 )
+from penstock.web.pages.flows import flow, grid
 from penstock.web.palette import Palette
 from penstock.web.site import PageRoute, Site
 
@@ -42,8 +45,9 @@ PAGES: Final = (
     PageRoute(path="/dead-letters/{dead_letter_id}", view=dead_letters.dead_letter),
     PageRoute(path="/interventions", view=approvals.interventions),
     PageRoute(path="/interventions/{intervention_id}", view=approvals.intervention),
-    PageRoute(path="/flows", view=flows.flows),
-    PageRoute(path="/flows/{flow_id}", view=flows.flow),
+    PageRoute(path="/grid", view=grid.grid),
+    PageRoute(path="/flows", view=flow.flows),
+    PageRoute(path="/flows/{flow_id}", view=flow.flow),
     PageRoute(path="/runs", view=runs.runs),
     PageRoute(path="/runs/{run_id}", view=runs.run),
     PageRoute(path="/configs", view=schedules.configs),
@@ -58,6 +62,9 @@ PAGES: Final = (
     PageRoute(path="/messages/{message_id}", view=messages.message),
     PageRoute(path="/trace", view=tracing.trace),
     PageRoute(path="/find", view=tracing.find),
+    PageRoute(path="/audit", view=audit.audit),
+    PageRoute(path="/trends", view=trends.trends),
+    PageRoute(path="/dependencies", view=dependencies.dependencies),
     PageRoute(path="/breakers", view=system.breakers),
     PageRoute(path="/system", view=system.system, covers_all=True),
     PageRoute(path="/keys", view=system.keys, covers_all=True, permission=Permission.ADMINISTER),

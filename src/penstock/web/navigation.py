@@ -42,6 +42,7 @@ PLACES: Final = (
         name="interventions", label="Interventions", href="/interventions", icon="n-hand",
         group="Needs you",
     ),
+    Place(name="grid", label="Grid", href="/grid", icon="n-grid", group="Work"),
     Place(name="flows", label="Flows", href="/flows", icon="n-flows", group="Work"),
     Place(name="runs", label="Runs", href="/runs", icon="n-runs", group="Work"),
     Place(name="configs", label="Configs", href="/configs", icon="cal", group="Work"),
@@ -54,12 +55,18 @@ PLACES: Final = (
         covers_all=True,
     ),
     Place(name="topics", label="Topics", href="/topics", icon="n-topics", group="Shared"),
-    Place(name="trace", label="Trace", href="/trace", icon="n-entity", group="Find out"),
-    Place(name="breakers", label="Breakers", href="/breakers", icon="n-deps", group="Find out"),
+    Place(name="trace", label="Trace an entity", href="/trace", icon="n-entity", group="Find out"),
+    Place(name="trends", label="Trends", href="/trends", icon="n-trends", group="Find out"),
+    Place(
+        name="dependencies", label="Dependencies", href="/dependencies", icon="n-deps",
+        group="Find out",
+    ),
+    Place(name="breakers", label="Breakers", href="/breakers", icon="blocked", group="Find out"),
     Place(
         name="system", label="System", href="/system", icon="n-system", group="Installation",
         covers_all=True,
     ),
+    Place(name="audit", label="Audit", href="/audit", icon="n-audit", group="Installation"),
     Place(
         name="keys", label="Keys", href="/keys", icon="n-keys", group="Installation",
         covers_all=True, permission=Permission.ADMINISTER,

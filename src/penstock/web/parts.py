@@ -23,6 +23,17 @@ def address(*path: str, **query: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A phase in the pipe of a flow, with the verdict of the gate before it."""
+
+    name: str
+    state: str
+    word: str
+    gate: str = ""
+    is_here: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One value: a text, a link, a time, a state or a share, with a second line."""
 
@@ -35,6 +46,18 @@ class Cell:
     severity: str = ""
     share: float | None = None
     """0 to 1, drawn as a bar."""
+    fill: str = ""
+    """Colour of the bar; by default by its share."""
+    spark: str = ""
+    """Points of a small line."""
+    marks: str = ""
+    """Outcomes of the last runs, oldest first: c completed, f failed, r running, d degraded."""
+    slots: tuple[int, int, int] | None = None
+    """Slots that are held, free and learned away."""
+    tag: str = ""
+    """A word in a frame."""
+    pipe: Sequence[Segment] = ()
+    """Phases of a flow, drawn as small marks."""
     is_mono: bool = False
     css: str = ""
 
@@ -100,6 +123,19 @@ class TablePanel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatePanel(TablePanel):
+    """The decision of a gate in words, with its evidence."""
+
+    kind: ClassVar[str] = "gate"
+    state: str = ""
+    word: str = ""
+    count: str = ""
+    text: str = ""
+    figures: Sequence[tuple[str, str, bool]] = ()
+    """Name, value, and whether it is short of what is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FactsPanel:
     """Labels and values."""
 
@@ -152,6 +188,10 @@ class FeedPanel:
     title: str
     rows: Sequence[Happening]
     note: str = ""
+    more: str | None = None
+    """Address of the next page."""
+    actions: Sequence[Button] = ()
+    empty: str = "Nothing yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,17 +254,6 @@ class FiguresPanel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A phase in the pipe of a flow, with the verdict of the gate before it."""
-
-    name: str
-    state: str
-    word: str
-    gate: str = ""
-    is_here: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowLine:
     """A flow as a line with its pipe."""
 
@@ -268,7 +297,30 @@ class NeedsPanel:
     title: str
     needs: Sequence[NeedLine]
     empty: Empty
+    total: int = 0
+    foot: str = ""
     actions: Sequence[Button] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertLine(NeedLine):
+    """An alert with its command."""
+
+    rule: str
+    since: str
+    command: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertsPanel:
+    """Alerts, worst first."""
+
+    kind: ClassVar[str] = "alerts"
+    title: str
+    lines: Sequence[AlertLine]
+    empty: Empty
+    more: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,57 +357,12 @@ class ConclusionPanel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A span of time: position and width in percent."""
+class Choice:
+    """One of several views of a page."""
 
-    left: float
-    width: float
-    css: str
     label: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineRow:
-    """The spans of one thing."""
-
-    name: str
-    state: str
-    word: str
-    bars: Sequence[Bar]
-    is_part: bool = False
-    href: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelinePanel:
-    """What happened over time: one row for each phase and run."""
-
-    kind: ClassVar[str] = "lanes"
-    title: str
-    caption: str
-    ticks: Sequence[tuple[float, str]]
-    rows: Sequence[TimelineRow]
-    now: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
-    """A line that a run logged."""
-
-    at: datetime
-    level: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPanel:
-    """The log of a run."""
-
-    kind: ClassVar[str] = "log"
-    title: str
-    lines: Sequence[LogLine]
-    empty: Empty
-    note: str = ""
+    href: str
+    is_current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +387,15 @@ class AskPanel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PanelRow:
+    """Panels side by side."""
+
+    kind: ClassVar[str] = "row"
+    panels: Sequence[Any]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """A filter of a list: a field, or a choice."""
 
@@ -390,12 +406,19 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One of several views of a page."""
+class Choices:
+    """Views of which one is current."""
 
     label: str
+    choices: Sequence[Choice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A part of a sentence that leads to a page."""
+
+    text: str
     href: str
-    is_current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,12 +432,16 @@ class WebPage:
     crumbs: Sequence[tuple[str, str]] = ()
     state: str = ""
     word: str = ""
-    sentence: str = ""
+    sentence: str | Sequence[str | Link] = ""
     actions: Sequence[Button] = ()
     choices: Sequence[Choice] = ()
     filters: Sequence[Filter] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     """Query values that the filter form keeps."""
+    tools: Sequence[Choices] = ()
+    """Choices beside the filters."""
+    columns: str = ""
+    """Style of the two columns; empty for a wide and a narrow one."""
     pipe: Sequence[Segment] = ()
     top: Sequence[Any] = ()
     main: Sequence[Any] = ()

@@ -84,6 +84,11 @@ class Visit:
         """Return a time as a text for a sentence."""
         return "–" if at is None else clock(at, self.now)
 
+    def minute(self, at: datetime | None) -> str:
+        """Return a time as a text for a sentence, without seconds."""
+        phrase = self.clock(at)
+        return f"{phrase[:5]}Z" if len(phrase) == 9 else phrase
+
     def panel(self, title: str, build: Callable[[], T]) -> T | NotePanel:
         """Return a panel; if it fails, a note in its place, so that the page and the rest stay."""
         try:

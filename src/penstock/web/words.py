@@ -121,6 +121,14 @@ def duration(value: timedelta | None) -> str:
 _UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
+def short_duration(value: timedelta) -> str:
+    """Return a duration for a narrow column: 40 min, 1 h 08, 1 d 3 h."""
+    whole = round(value.total_seconds())
+    if 3_600 <= whole < 86_400:
+        return f"{whole // 3_600} h {whole % 3_600 // 60:02}"
+    return f"{whole // 60} min" if 60 <= whole < 3_600 else duration(timedelta(seconds=whole))
+
+
 def clock(at: datetime, now: datetime) -> str:
     """Return a time in UTC: today the clock, within ten months day and clock, else the date too."""
     if at.date() == now.date():

@@ -10,7 +10,7 @@ from penstock.access.store.names import NameResolver, check_limit
 from penstock.core import cursor as cursors
 from penstock.core.records.record import Meta, Page
 
-__all__ = ["Cursor", "Offset", "PageLimit", "paged"]
+__all__ = ["Cursor", "Offset", "PageLimit", "paged", "paged_part"]
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -50,6 +50,24 @@ def paged(
     another list, of other filters or of another customer raises InvalidInput.
     """
     check_limit(limit)
+
+    def bounded(after: list[Any] | None) -> tuple[Sequence[Item], Sequence[Any] | None]:
+        rows = read(after)
+        following = position(rows[-1]) if len(rows) >= limit else None
+        return [record(row) for row in rows], following
+
+    return paged_part(names, what, bounded, cursor=cursor, filters=filters)
+
+
+def paged_part(
+    names: NameResolver,
+    what: str,
+    read: Callable[[list[Any] | None], tuple[Sequence[Item], Sequence[Any] | None]],
+    *,
+    cursor: str | None,
+    filters: Mapping[str, Any] | None = None,
+) -> Page[Item]:
+    """Return one page of a list that goes on at a position of its own, even after few rows."""
     question = {
         "list": what,
         "for": names.customer_id,
@@ -62,8 +80,8 @@ def paged(
     after = None
     if cursor is not None:
         after = cursors.verify_cursor(names.cursor_secret(), question, cursor)
-    rows = read(after)
+    items, position = read(after)
     following = None
-    if len(rows) >= limit:
-        following = cursors.sign_cursor(names.cursor_secret(), question, position(rows[-1]))
-    return Page(items=[record(row) for row in rows], next_cursor=following)
+    if position is not None:
+        following = cursors.sign_cursor(names.cursor_secret(), question, position)
+    return Page(items=list(items), next_cursor=following)

@@ -260,3 +260,51 @@ UPDATE requests SET response = :response WHERE scope = :scope AND key = :key;
 -- Body hash and response of the request with this key.
 -- scope: system (the scope names the caller)
 SELECT body_hash, response FROM requests WHERE scope = :scope AND key = :key;
+
+-- fragment: listed_columns [postgres]
+j.cluster, j.xid::text, j.seq, j.at, j.kind, j.subject, c.customer_id, j.action, j.actor,
+    j.from_state, j.to_state, j.why, j.detail
+
+-- fragment: listed_columns [sqlite]
+j.cluster, '0', j.seq, j.at, j.kind, j.subject, c.customer_id, j.action, j.actor, j.from_state,
+    j.to_state, j.why, j.detail
+
+-- fragment: before_position [postgres]
+(CAST(:cluster AS integer) IS NULL OR j.cluster = :cluster) AND (j.xid, j.seq) < (CAST(:xid AS text)::xid8, CAST(:seq AS bigint))
+
+-- fragment: before_position [sqlite]
+(:cluster IS NULL OR j.cluster = :cluster) AND :xid IS NOT NULL AND j.seq < :seq
+
+-- name: journal_window
+-- The position behind the next entries, newest first; none if fewer are left. It bounds how many
+-- entries a filter reads.
+-- scope: system (positions only)
+SELECT {{pg:j.xid::text}}{{lite:'0'}}, j.seq FROM journal j WHERE {{before_position}}
+ORDER BY {{pg:j.xid DESC, }}j.seq DESC LIMIT 1 OFFSET :window;
+
+-- name: journal_list
+-- The entries between two positions that match, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{listed_columns}}
+FROM journal j LEFT JOIN customers c ON c.customer = j.customer
+WHERE {{before_position}}
+    AND {{pg:(j.xid, j.seq) >= (CAST(:until_xid AS text)::xid8, CAST(:until_seq AS bigint))}}{{lite:j.seq >= :until_seq AND :until_xid IS NOT NULL}}
+    AND j.kind <> 'audit'
+    AND (CAST(:kind AS text) IS NULL OR j.kind = :kind)
+    AND (CAST(:action AS text) IS NULL OR j.action = :action)
+    AND (CAST(:actor AS text) IS NULL OR j.actor = :actor)
+    AND (CAST(:customer AS bigint) IS NULL OR j.customer = :customer)
+    AND (NOT :is_notable OR CASE j.kind
+        WHEN 'run' THEN j.action <> 'created' AND coalesce(j.to_state, '') <> 'COMPLETED'
+        WHEN 'flow' THEN j.action <> 'decided' OR coalesce(j.from_state, '') <> j.to_state
+        ELSE TRUE END)
+ORDER BY {{pg:j.xid DESC, }}j.seq DESC LIMIT :limit;
+
+-- name: journal_names
+-- Pipelines and processors of runs, live or ended.
+-- scope: system (the caller may see the entries)
+SELECT r.run_id, l.name, p.name FROM runs r JOIN processors p ON p.processor = r.processor
+    JOIN pipelines l ON l.pipeline = p.pipeline WHERE r.run_id {{any ids}}
+UNION ALL
+SELECT h.run_id, l.name, p.name FROM history h JOIN processors p ON p.processor = h.processor
+    JOIN pipelines l ON l.pipeline = p.pipeline WHERE h.run_id {{any ids}};

@@ -9,16 +9,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.audit.rows import Entry, JournalRow, OutboxMessage, Seal
+from penstock.audit.rows import (
+    Entry,
+    JournalFilter,
+    JournalRow,
+    ListedEntry,
+    OutboxMessage,
+    Seal,
+)
 from penstock.db.store import Row, Tx, first, one
 
 SEALS_TOPIC = "penstock.seal-heads"
 """Built-in topic on which the heads of sealed blocks are published."""
 SEAL_VERSION = 2
+JournalPosition: TypeAlias = tuple[int | None, str, int]
+"""Cluster (None for all), transaction and number of the entry after which a list goes on."""
+NEWEST = ("9223372036854775807", 2**63 - 1)
+"""A position behind which every entry of a cluster is."""
+WINDOW = 20_000
+"""Entries that one page of a filtered list reads at most."""
 
 
 def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:
@@ -30,6 +43,36 @@ def journal_for(tx: Tx, kind: str, subject: int, limit: int = 200) -> list[Journ
     """Return all journal entries of one subject, oldest first."""
     params = {"kind": kind, "subject": subject, "limit": limit}
     return [JournalRow._make(row) for row in tx.rows("journal_for_subject", params)]
+
+
+def journal_list(
+    tx: Tx, wanted: JournalFilter, after: JournalPosition | None, limit: int
+) -> tuple[list[ListedEntry], JournalPosition | None]:
+    """Return entries that match, newest first, and where the list goes on; None at its end.
+
+    A filter reads a bounded number of entries, so a page may have few rows and go on nevertheless.
+    Entries of an earlier cluster follow those of the present one. A transaction bound to a
+    customer cannot see clusters and reads its entries together.
+    """
+    cluster, xid, seq = after or (journal_cluster(tx) if tx.sees_all else None, *NEWEST)
+    position: dict[str, Any] = {"cluster": cluster, "xid": xid, "seq": seq}
+    end = first(tx.rows("journal_window", {**position, "window": WINDOW}))
+    until_xid, until_seq = ("0", 0) if end is None else end
+    bounds = {"until_xid": until_xid, "until_seq": until_seq, "limit": limit}
+    found = tx.rows("journal_list", {**position, **bounds, **wanted._asdict()})
+    rows = [ListedEntry._make(row) for row in found]
+    if len(rows) >= limit:
+        return rows, (cluster, rows[-1].xid, rows[-1].seq)
+    if end is not None:
+        return rows, (cluster, until_xid, until_seq)
+    return rows, (cluster - 1, *NEWEST) if cluster else None
+
+
+def journal_names(tx: Tx, run_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Return pipeline and processor of runs."""
+    if not run_ids:
+        return {}
+    return {row[0]: (row[1], row[2]) for row in tx.rows("journal_names", {"ids": list(run_ids)})}
 
 
 def seal_next(tx: Tx, n: int) -> int:

@@ -19,16 +19,19 @@ from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
     CustomerFilter,
+    CustomerOrDefault,
     FlowId,
     PartitionFilter,
     PipelineFilter,
+    PipelineName,
 )
-from penstock.core.records.record import Meta, Page
+from penstock.core.records.record import Meta, Page, Wire
 from penstock.db.store import Transactions, Tx
 from penstock.entities.store import inputs_of_flow, reported_of
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.client.closing import flow_close
 from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.grid import grid_read, in_order, phase_names
 from penstock.flows.client.opening import EVENT, flow_open_for_report, flow_start, flow_trigger
 from penstock.flows.client.reports import (
     completion_from_report,
@@ -58,10 +61,11 @@ from penstock.flows.records import (
     FlowCancellation,
     FlowCompletion,
     FlowDetail,
+    FlowGrid,
     FlowRequest,
     FlowTrigger,
 )
-from penstock.flows.rows import FlowFilter, FlowRow
+from penstock.flows.rows import FlowFilter, FlowRow, PhaseMarkRow
 from penstock.flows.store.completions import (
     completion_put_many,
     completion_recorded_in,
@@ -75,6 +79,7 @@ from penstock.flows.store.flows import (
     phase_states,
     phases_of,
 )
+from penstock.flows.store.grid import GridKey, phase_marks
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.pipelines.plan import mode_and_partition
 
@@ -98,7 +103,23 @@ StateFilter = Annotated[
 RiskFlag = Annotated[
     bool, Meta(description="Include forecasts of open flows: ETA and probability of a miss.")
 ]
-ListedFlow: TypeAlias = tuple[FlowRow, str | None, tuple[Forecast | None, int | None]]
+PhasesFlag = Annotated[bool, Meta(description="Include the state of every phase.")]
+ListedFlow: TypeAlias = tuple[
+    FlowRow, str | None, tuple[Forecast | None, int | None], Sequence[PhaseMarkRow] | None
+]
+GridRows = Annotated[
+    int, Meta(description="Maximum number of partitions, the newest first.", ge=1, le=90)
+]
+FirstPartition = Annotated[
+    Annotated[str, Meta(max_length=500)] | None,
+    Wire("from"),
+    Meta(description="Oldest partition to include, by the order of their names."),
+]
+LastPartition = Annotated[
+    Annotated[str, Meta(max_length=500)] | None,
+    Wire("to"),
+    Meta(description="Newest partition to include, by the order of their names."),
+]
 CancelReason = Annotated[
     str, Meta(description="Reason for the action, stored with its record.", max_length=500)
 ]
@@ -226,6 +247,7 @@ class Flows:
         mode: ModeFilter = None,
         state: StateFilter = None,
         risk: RiskFlag = False,
+        phases: PhasesFlag = False,
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[Flow]:
@@ -249,8 +271,15 @@ class Flows:
             rows = flow_list(tx, wanted)
             held_up = phase_states(tx, [row.flow_id for row in rows])
             seen = forecasts_of(tx, rows) if risk else {}
+            marks = self._marks(tx, rows) if phases else {}
             return [
-                (row, held_up.get(row.flow_id), seen.get(row.flow_id, (None, None))) for row in rows
+                (
+                    row,
+                    held_up.get(row.flow_id),
+                    seen.get(row.flow_id, (None, None)),
+                    marks.get(row.flow_id),
+                )
+                for row in rows
             ]
 
         return paged(
@@ -265,9 +294,36 @@ class Flows:
             record=lambda found: flow_record(*found),
             filters={
                 "customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode,
-                "state": state, "risk": risk,
+                "state": state, "risk": risk, "phases": phases,
             },
         )  # fmt: skip
+
+    def grid(
+        self,
+        pipeline: PipelineName,
+        *,
+        customer: CustomerOrDefault = None,
+        first: FirstPartition = None,
+        last: LastPartition = None,
+        mode: ModeFilter = None,
+        limit: GridRows = 28,
+    ) -> FlowGrid:
+        """Return the newest partitions of a pipeline with the state of every phase.
+
+        Each partition and mode shows its newest flow. Partitions whose flows were pruned come from
+        the log of phases.
+        """
+        info = self._names.pipeline(pipeline, "pipeline")
+        owner = self._names.customer_or_default(customer)
+
+        def body(tx: Tx) -> FlowGrid:
+            number = self._names.customer_key(tx, owner)
+            assert number is not None
+            key = GridKey(number, info.pipeline_key, mode)
+            span = (first, last, limit)
+            return grid_read(tx, key, info.definition, span, (owner, info.name))
+
+        return self._store.read(body)
 
     def cancel(self, flow_id: FlowId, reason: CancelReason = "") -> FlowCancellation:
         """Cancel a flow and its runs. Runs in progress are asked to stop."""
@@ -281,6 +337,14 @@ class Flows:
             return FlowCancellation(flow_id=encode("flow", number), runs=runs)
 
         return self._store.write(body)
+
+    def _marks(self, tx: Tx, rows: Sequence[FlowRow]) -> dict[int, Sequence[PhaseMarkRow]]:
+        known = {one.pipeline_key: one.definition for one in self._names.pipelines_in(tx)}
+        found = phase_marks(tx, [row.flow_id for row in rows])
+        return {
+            row.flow_id: in_order(found[row.flow_id], phase_names(known[row.pipeline_key]))
+            for row in rows
+        }
 
     def _flow(self, tx: Tx, number: int) -> FlowRow:
         found = flow_get(tx, number, self._names.customer_key(tx, None))

@@ -115,6 +115,14 @@ SELECT {{live_columns}} {{live_joins}}
 WHERE r.run_id < :before {{live_filters}}
 ORDER BY r.run_id DESC LIMIT :limit;
 
+-- name: run_longest
+-- The runs that have been executing longest; held runs have an index of their own.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{live_columns}} {{live_joins}}
+WHERE r.admission = 9 AND r.state = 'RUNNING'
+    AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
+ORDER BY r.started_at, r.run_id LIMIT :limit;
+
 -- name: run_list_live_customer
 -- Live runs of one customer, newest first.
 SELECT {{live_columns}} {{live_joins}}

@@ -199,6 +199,12 @@ def run_list_live(tx: Tx, wanted: RunFilter) -> list[RunRow]:
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
+def run_longest(tx: Tx, customer_key: CustomerKey | None, limit: int) -> list[RunRow]:
+    """Return the runs that have been executing longest, the longest first."""
+    params = {"customer": customer_key, "limit": limit}
+    return [run_of_row(row) for row in tx.rows("run_longest", params)]
+
+
 def run_list_ended(tx: Tx, wanted: RunFilter) -> list[RunRow]:
     """Return ended runs, newest first: all runs of one customer by scheduled time, others by id."""
     if wanted.prefix is not None:

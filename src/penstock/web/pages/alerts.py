@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.alerts.records import StoredAlert
+from penstock.web.charts import spark
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text
 from penstock.web.parts import (
+    AlertLine,
+    AlertsPanel,
     Button,
     Cell,
     Choice,
+    Choices,
     Empty,
     FactsPanel,
     FeedPanel,
+    Filter,
     Happening,
     TableColumn,
     TablePanel,
@@ -25,24 +30,56 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import number, severity_word
+from penstock.web.visit import Visit
+from penstock.web.words import number, plural, severity_word
 
 STATES: Final = ("open", "acknowledged", "silenced", "resolved")
+SEVERITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "INFO")
+RANK: Final = {"CRITICAL": 0, "ERROR": 1, "HIGH": 1, "WARNING": 2, "MEDIUM": 2, "INFO": 3}
+ALERTS: Final = 15
 
 
 def alerts(visit: Visit) -> WebPage:
-    """List alerts of one state."""
+    """List alerts of one state, the rules, the channels and the silences."""
     state: Any = visit.choice("state", STATES, "open")
+    side: list[Any] = []
+    if not visit.is_bound:
+        side = [
+            visit.panel("Channels", lambda: _channels(visit)),
+            visit.panel("Silences", lambda: _silences(visit)),
+        ]
+    main: list[Any] = [visit.panel("Alerts", lambda: _list(visit, state))]
+    if not visit.is_bound:
+        main.append(visit.panel("Rules", lambda: _rules(visit)))
     return WebPage(
         title="Alerts",
         nav="alerts",
-        sentence="Each alert links to the page that answers it.",
-        choices=[
-            Choice(label=one, href=address("alerts", state=one), is_current=one == state)
-            for one in STATES
+        sentence="Each says what is wrong, and the command that shows or mends it.",
+        tools=[
+            Choices(
+                label="State",
+                choices=[
+                    Choice(
+                        label="firing" if one == "open" else one,
+                        href=visit.here(state=one, cursor=None),
+                        is_current=one == state,
+                    )
+                    for one in STATES
+                ],
+            )
         ],
-        main=[visit.panel("Alerts", lambda: _table(visit, state))],
+        filters=[
+            Filter(name="rule", label="rule", value=visit.get("rule") or ""),
+            Filter(
+                name="severity",
+                label="severity",
+                value=visit.get("severity") or "",
+                options=[("", "any severity"), *((one, one) for one in SEVERITIES)],
+            ),
+        ],
+        kept={"state": state},
+        main=main,
+        side=side,
     )
 
 
@@ -51,45 +88,170 @@ def page_of_alert(alert: StoredAlert) -> str | None:
     direct = page_of(alert.subject)
     if direct is not None:
         return direct
+    pipeline, _, processor = str(alert.values.get("processor") or "").partition("/")
+    if alert.rule == "dead_letters" and processor:
+        return address("dead-letters", pipeline=pipeline, processor=processor)
     by_kind = {"limit": "limits", "subscription": "subscriptions", "customer": "customers"}
     if alert.subject_kind in by_kind:
         return address(by_kind[alert.subject_kind], alert.subject)
     return None
 
 
-def _table(visit: Visit, state: Any) -> TablePanel:
+def _list(visit: Visit, state: Any) -> AlertsPanel:
+    severity: Any = visit.choice("severity", SEVERITIES, "") or None
     page = visit.client.alerts.list(
-        state=state, customer=visit.customer, limit=PAGE_ROWS, cursor=visit.get("cursor")
+        state=state,
+        severity=severity,
+        rule=visit.get("rule"),
+        customer=visit.customer,
+        limit=ALERTS,
+        cursor=visit.get("cursor"),
     )
+    return AlertsPanel(
+        title="Firing" if state == "open" else str(state).capitalize(),
+        lines=[_line(visit, alert) for alert in sorted(page.items, key=_rank)],
+        more=visit.next_page(page.next_cursor),
+        empty=Empty(
+            title="Nothing fires" if state == "open" else f"None is {state}",
+            text="Rules open alerts when something needs a person, and close them when it is over.",
+            icon="complete" if state == "open" else "n-alerts",
+            command="penstock alerts list" if state == "open" else "",
+        ),
+    )
+
+
+def _rank(alert: StoredAlert) -> int:
+    return RANK.get(alert.severity, 3)
+
+
+def _line(visit: Visit, alert: StoredAlert) -> AlertLine:
+    page = page_of_alert(alert)
+    buttons = [] if page is None else [Button(label="Show it", href=page, css="sm")]
+    if visit.may_operate and alert.state == "open":
+        href = address("do", "acknowledge", alert_id=alert.alert_id)
+        buttons.append(Button(label="Acknowledge…", href=href, css="sm"))
+    sent = [each.channel for each in alert.notified]
+    phrases = [
+        alert.threshold or "",
+        f"{number(alert.times)} times, last {visit.age(alert.last_at)} ago"
+        if alert.times > 1
+        else "",
+        f"Sent to {', '.join(dict.fromkeys(sent))}" if sent else "",
+    ]
+    return AlertLine(
+        severity=alert.severity,
+        text=alert.message,
+        href=address("alerts", alert.alert_id),
+        rule=alert.rule,
+        since=visit.minute(alert.opened_at),
+        small=". ".join(filter(None, phrases)),
+        command=alert.command or "",
+        buttons=buttons,
+        note=f"{alert.acknowledged_by} has it{f': {alert.note}' if alert.note else ''}"
+        if alert.acknowledged_by
+        else "",
+    )
+
+
+def _rules(visit: Visit) -> TablePanel:
+    rules = visit.client.alerts.rules()
+    is_all = visit.get("rules") == "all"
+    fired = [one for one in rules if is_all or one.open_alerts or one.last_fired_at is not None]
+    ranked = sorted(fired, key=lambda one: (-one.open_alerts, one.rule))
     return TablePanel(
-        title=f"{state} alerts".capitalize(),
+        title="Rules",
+        note="all" if is_all else f"{len(fired)} of {len(rules)} have fired",
+        actions=[
+            Button(
+                label="Those that fired" if is_all else f"All {len(rules)}",
+                href=visit.here(rules=None if is_all else "all"),
+                css="bare sm",
+            )
+        ],
         columns=[
-            TableColumn(title="severity"),
-            TableColumn(title="what"),
-            TableColumn(title="about", css="lo"),
-            TableColumn(title="times", css="r"),
-            TableColumn(title="since", css="r"),
+            TableColumn(title="rule"),
+            TableColumn(title="severity", css="lo"),
+            TableColumn(title="now"),
+            TableColumn(title="by day", css="lo"),
+            TableColumn(title="last fired", css="r"),
         ],
         rows=[
             [
-                Cell(severity=alert.severity),
                 Cell(
-                    text=alert.message,
-                    href=address("alerts", alert.alert_id),
-                    small=alert.command or "",
+                    text=one.rule,
+                    is_mono=True,
+                    href=address("alerts", rule=one.rule),
+                    small=one.condition,
                 ),
-                text(f"{alert.subject_kind} {alert.subject}", small=alert.rule),
-                text(number(alert.times)),
-                time_cell(alert.opened_at, small=f"{visit.age(alert.last_at)} ago"),
+                text(" / ".join(one.severities)),
+                Cell(text=plural(one.open_alerts, "alert"), state="failed")
+                if one.open_alerts
+                else Cell(text="silenced", state="skipped")
+                if one.state == "silenced"
+                else Cell(text="quiet", state="complete"),
+                Cell(
+                    spark=spark(one.fired_per_day),
+                    fill="failed" if one.open_alerts else "pending",
+                    text="alerts by day",
+                ),
+                time_cell(one.last_fired_at),
             ]
-            for alert in page.items
+            for one in ranked
         ],
-        more=visit.next_page(page.next_cursor),
+        empty=Empty(title="No rule", text="Rules are built in and declared.", icon="n-alerts"),
+    )
+
+
+def _channels(visit: Visit) -> TablePanel:
+    found = visit.client.alerts.channels()
+    broken = sum(1 for one in found if one.failing_since is not None)
+    return TablePanel(
+        title="Where alerts go",
+        note=f"{broken} of {len(found)} broken" if broken else "",
+        columns=[TableColumn(title="channel"), TableColumn(title="state", css="r")],
+        rows=[
+            [
+                text(
+                    one.channel,
+                    small=one.last_error or f"last sent {visit.clock(one.last_sent_at)}"
+                    if one.failing_since is not None or one.last_sent_at
+                    else f"{one.kind}: {', '.join(one.routes) or 'all'}",
+                ),
+                Cell(text="broken", state="failed", small=f"{number(one.waiting)} wait")
+                if one.failing_since is not None
+                else Cell(text="works", state="complete"),
+            ]
+            for one in found
+        ],
         empty=Empty(
-            title=f"No {state} alert",
-            text="Rules open alerts when something needs a person, and close them when it is over.",
+            title="Alerts go nowhere yet",
+            text="Declare a channel, and alerts reach people who do not watch this page.",
             icon="n-alerts",
-            command="penstock alerts list" if state == "open" else "",
+            command="penstock alerts channels",
+        ),
+    )
+
+
+def _silences(visit: Visit) -> TablePanel:
+    page = visit.client.alerts.silences(limit=10)
+    return TablePanel(
+        title="Silences",
+        columns=[TableColumn(title="what"), TableColumn(title="ends", css="r")],
+        rows=[
+            [
+                text(
+                    one.rule or one.pipeline or one.severity or one.dedupe_key or "all",
+                    small=f"{one.created_by}: {one.reason}",
+                ),
+                time_cell(one.ends_at),
+            ]
+            for one in page.items
+        ],
+        empty=Empty(
+            title="Nothing is silenced",
+            text="A silence holds notices back until it ends.",
+            icon="skipped",
+            command="penstock alerts silence --rule RULE --for 2h --reason …",
         ),
     )
 

@@ -26,7 +26,8 @@ def limits(visit: Visit) -> WebPage:
     return WebPage(
         title="Limits",
         nav="limits",
-        sentence="A limit is shared capacity or a rate; runs and callers queue for it in order.",
+        sentence="What processes, machines and customers share: capacity or a rate. Runs and "
+        "callers queue for it in order.",
         main=[visit.panel("Limits", lambda: _table(visit))],
     )
 
@@ -35,7 +36,8 @@ def _table(visit: Visit) -> TablePanel:
     page = visit.client.limits.list(limit=PAGE_ROWS, cursor=visit.get("cursor"))
     found = sorted(page.items, key=lambda one: -(one.waiting + one.waiting_runs))
     return TablePanel(
-        title="Limits",
+        title="Capacity",
+        note="the longest queue first",
         columns=[
             TableColumn(title="limit"),
             TableColumn(title="in use", css="bw"),
@@ -50,10 +52,14 @@ def _table(visit: Visit) -> TablePanel:
                     text=one.name,
                     href=address("limits", one.name),
                     is_mono=True,
+                ),
+                Cell(slots=_slots(one)) if one.effective_capacity else text(NOTHING),
+                text(
+                    NOTHING
+                    if one.effective_capacity is None
+                    else f"{number(one.held)} of {number(one.effective_capacity)}",
                     small=_learned(one),
                 ),
-                Cell(share=_share(one)) if one.effective_capacity else text(NOTHING),
-                text(f"{number(one.held)} of {number(one.effective_capacity)}"),
                 text(number(one.waiting + one.waiting_runs)),
                 text(NOTHING if one.rate is None else f"{one.rate:g}/s"),
                 text(number(one.quota_errors)),
@@ -73,11 +79,15 @@ def _table(visit: Visit) -> TablePanel:
 def _learned(one: Limit) -> str:
     if one.learned_capacity is None or one.capacity is None:
         return ""
-    return f"learned {one.learned_capacity:g} of {one.capacity}"
+    return f"learned {one.learned_capacity:g} of {one.capacity} configured"
 
 
-def _share(one: Limit) -> float:
-    return min(1.0, one.held / one.effective_capacity) if one.effective_capacity else 0.0
+def _slots(one: Limit) -> tuple[int, int, int]:
+    """Return how many slots are held, free and learned away."""
+    usable = one.effective_capacity or 0
+    held = min(one.held, max(usable, one.capacity or usable))
+    away = max(0, (one.capacity or usable) - max(usable, held))
+    return held, max(0, usable - held), away
 
 
 def limit(visit: Visit) -> WebPage:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.dead_letters.records import DeadLetter, DeadLetterDetail
+from penstock.web.detail_parts import DeadLetterPanel
 from penstock.web.links import page_of
-from penstock.web.pages.data import as_text
+from penstock.web.pages.data import as_text, bytes_text
 from penstock.web.parts import (
     Button,
     Cell,
@@ -72,11 +73,71 @@ def dead_letters(visit: Visit) -> WebPage:
             for name in names
         ],
         kept={"status": status},
-        main=[
-            visit.panel("Causes", lambda: _groups(visit, status, chosen)),
-            visit.panel("Letters", lambda: _list(visit, status, chosen)),
-        ],
+        top=[visit.panel("Causes", lambda: _groups(visit, status, chosen))],
+        columns="wide2",
+        main=[visit.panel("Letters", lambda: _list(visit, status, chosen))],
+        side=[visit.panel("One of them", lambda: _inspected(visit, status, chosen))],
     )
+
+
+def _inspected(visit: Visit, status: Any, chosen: dict[str, Any]) -> Any:
+    """Return the dead letter that the address names, else the newest that fits."""
+    wanted = visit.get("letter")
+    if wanted is None:
+        newest = visit.client.dead_letters.list(status=status, limit=1, **chosen).items
+        if not newest:
+            return WaysPanel(
+                title="What you can do",
+                ways=[
+                    Way(
+                        text="See how work that fails for good is kept.",
+                        command="penstock demo saas",
+                    )
+                ],
+            )
+        wanted = newest[0].dead_letter_id
+    detail = visit.client.dead_letters.get(wanted)
+    one = detail.dead_letter
+    about = {"dead_letter_id": one.dead_letter_id}
+    buttons = [Button(label="Open", href=address("dead-letters", one.dead_letter_id))]
+    if visit.may_operate and one.status == "open":
+        buttons += [
+            Button(label="Edit and replay…", href=address("do", "edit-letter", **about)),
+            Button(label="Replay…", href=address("do", "replay-letter", **about), css="go"),
+        ]
+    content = ""
+    if detail.message is not None:
+        content = bytes_text(detail.message.data)
+    elif detail.run is not None:
+        content = as_text(detail.run.parameters)
+    return DeadLetterPanel(
+        title=one.dead_letter_id,
+        state="dead" if one.status == "open" else "complete",
+        word=one.error_type,
+        text=_error_text(one),
+        facts=_short_facts(visit, one),
+        body_title="Message" if detail.message is not None else "Parameters",
+        body=content,
+        buttons=buttons,
+        command=f"penstock dlq replay {one.dead_letter_id}",
+        note=detail.not_retried or "",
+    )
+
+
+def _short_facts(visit: Visit, one: DeadLetter) -> list[tuple[str, Cell]]:
+    facts = [("died", time_cell(one.died_at, css="", small=f"{visit.age(one.died_at)} ago"))]
+    if one.message_id:
+        on = f"on {one.topic}" if one.topic else ""
+        href = address("messages", one.message_id)
+        facts.append(("message", Cell(text=one.message_id, href=href, small=on)))
+    if one.run_id:
+        facts.append(("run", Cell(text=one.run_id, href=page_of(one.run_id), is_mono=True)))
+    facts.append(("tried", text(plural(one.attempts, "time"))))
+    facts.append(("replayed", text(plural(one.replays, "time") if one.replays else "never")))
+    if one.correlation_id:
+        href = address("trace", q=one.correlation_id)
+        facts.append(("correlation", Cell(text=one.correlation_id, href=href, is_mono=True)))
+    return facts
 
 
 def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
@@ -89,7 +150,8 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
             TableColumn(title="where and what"),
             TableColumn(title="kind"),
             TableColumn(title="first", css="r lo"),
-            TableColumn(title="last", css="r"),
+            TableColumn(title="last", css="r lo"),
+            TableColumn(title="", css="r"),
         ],
         rows=[
             [
@@ -108,9 +170,24 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
                         customer=chosen.get("customer"),
                     ),
                 ),
-                text(one.kind),
+                Cell(tag=one.kind),
                 time_cell(one.first_at),
                 time_cell(one.last_at),
+                Cell(
+                    text="Replay…",
+                    href=address(
+                        "do",
+                        "replay-letters",
+                        kind=one.kind,
+                        subscription=one.subscription,
+                        pipeline=one.pipeline,
+                        processor=one.processor,
+                        error_type=one.error_type,
+                        customer=chosen.get("customer"),
+                    ),
+                )
+                if visit.may_operate and status == "open"
+                else text(""),
             ]
             for one in groups
         ],
@@ -138,27 +215,28 @@ def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
         columns=[
             TableColumn(title="letter"),
             TableColumn(title="where"),
-            TableColumn(title="error"),
-            TableColumn(title="customer", css="lo"),
-            TableColumn(title="tries", css="r"),
-            TableColumn(title="died", css="r"),
+            TableColumn(title="error", css="lo"),
+            TableColumn(title="died", css="r lo"),
         ],
         rows=[
             [
                 Cell(
                     text=one.dead_letter_id,
-                    href=address("dead-letters", one.dead_letter_id),
+                    href=visit.here(letter=one.dead_letter_id),
                     is_mono=True,
+                    small=one.customer or "",
                 ),
                 text(_where(one), small=one.partition or one.message_id or ""),
-                Cell(text=_error_text(one), is_mono=True, small=one.error_type, css="long"),
-                text(one.customer or ""),
-                text(number(one.attempts)),
+                Cell(text=_error_text(one), css="msg cut"),
                 time_cell(one.died_at),
             ]
             for one in page.items
         ],
         more=visit.next_page(page.next_cursor),
+        chosen=next(
+            (n for n, one in enumerate(page.items) if one.dead_letter_id == visit.get("letter")),
+            None,
+        ),
         empty=Empty(
             title="Nothing fits",
             text="Nothing fits these filters." if chosen else "There is none.",
@@ -239,7 +317,7 @@ def _content(detail: DeadLetterDetail) -> list[Any]:
     ]  # fmt: skip
     if detail.message is not None:
         phrase = detail.message
-        made.append(TextPanel(title="Message", text=as_text(phrase.text or phrase.data)))
+        made.append(TextPanel(title="Message", text=bytes_text(phrase.data)))
         if phrase.attributes:
             made.append(TextPanel(title="Attributes", text=as_text(phrase.attributes)))
     if detail.run is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.web.pages.data import as_text
-from penstock.web.pages.flow_parts import tree_of
+from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
     Button,
     Cell,

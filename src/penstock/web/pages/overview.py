@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from penstock.alerts.records import StoredAlert
+from penstock.dead_letters.records import DeadLetterGroup
 from penstock.flows.records import Flow
+from penstock.runs.states import RunState
+from penstock.web.charts import ColumnsPanel, Count, columns
 from penstock.web.links import page_of
-from penstock.web.pages.alerts import page_of_alert
-from penstock.web.pages.flow_parts import line_of, phase_order
+from penstock.web.pages.alerts import RANK, page_of_alert
+from penstock.web.pages.audit import happenings
+from penstock.web.pages.flows.parts import line_of
+from penstock.web.pages.runs import run_state
 from penstock.web.parts import (
     AskPanel,
     Button,
     Cell,
     Empty,
+    FeedPanel,
     Figure,
     FiguresPanel,
     FlowsPanel,
@@ -24,26 +32,27 @@ from penstock.web.parts import (
     TablePanel,
     WebPage,
     address,
-    state_cell,
     text,
     time_cell,
 )
 from penstock.web.visit import Visit
 from penstock.web.words import duration, number, percent, plural
 
-ALERTS: Final = 4
-"""Alerts on the first page; the rest of its places are for dead letters and questions."""
-FLOWS: Final = 6
-RUNS: Final = 6
-RANK: Final = {"CRITICAL": 0, "ERROR": 1, "HIGH": 1, "WARNING": 2, "MEDIUM": 2, "INFO": 3}
+ALERTS_MAX: Final = 50
+NEEDS: Final = 5
+FLOWS: Final = 4
+RUNS: Final = 4
+EVENTS: Final = 10
+EVENT_CHARS: Final = 110
+SHOW: Final = {"flow": "Why?", "run": "Why?", "config": "Open config", "limit": "See the queue",
+               "subscription": "Inspect", "processor": "Inspect"}  # fmt: skip
 
 
 def overview(visit: Visit) -> WebPage:
     """Show what needs a person, the vital signs, the flows of today and the running work."""
     needs = visit.panel("Needs you", lambda: _needs(visit))
-    count = len(needs.needs) if isinstance(needs, NeedsPanel) else 0
+    count = needs.total if isinstance(needs, NeedsPanel) else 0
     heading = f"{plural(count, 'thing needs', 'things need')} you" if count else "All is well"
-    flows = visit.panel("Flows", lambda: _flows(visit))
     return WebPage(
         title="Overview",
         nav="overview",
@@ -51,11 +60,17 @@ def overview(visit: Visit) -> WebPage:
         sentence=_sentence(visit),
         actions=_actions(visit),
         top=[visit.panel("Vital signs", lambda: _figures(visit))],
-        main=[needs, flows],
-        side=[_questions(), *_freshness(visit)],
+        main=[
+            needs,
+            visit.panel("Today", lambda: _flows(visit)),
+            visit.panel("Runs ended", lambda: _ended(visit)),
+        ],
+        side=[_questions(), visit.panel("Last events", lambda: _events(visit))],
         below=[
-            visit.panel("Running", lambda: _runs(visit, "RUNNING", "Running now")),
-            visit.panel("Failed", lambda: _runs(visit, "FAILED", "Failed last")),
+            visit.panel("Longest running", lambda: _longest(visit)),
+            visit.panel("Latest pending", lambda: _pending(visit)),
+            visit.panel("Failed last", lambda: _failed(visit)),
+            *_freshness(visit),
         ],
     )
 
@@ -156,41 +171,17 @@ def _figures_of_one(visit: Visit) -> FiguresPanel:
 
 
 def _needs(visit: Visit) -> NeedsPanel:
-    client, found = visit.client, list[NeedLine]()
-    firing = client.alerts.list(state="open", customer=visit.customer, limit=50).items
-    for alert in sorted(firing, key=lambda one: RANK.get(one.severity, 3))[:ALERTS]:
-        found.append(
-            NeedLine(
-                severity=alert.severity,
-                text=alert.message,
-                href=page_of_alert(alert) or address("alerts", alert.alert_id),
-                small=f"{alert.rule} · {plural(alert.times, 'time')}",
-                age=visit.age(alert.opened_at),
-            )
-        )
-    for group in client.dead_letters.groups(limit=3):
+    client = visit.client
+    firing = client.alerts.list(state="open", customer=visit.customer, limit=ALERTS_MAX).items
+    found = [_alert_line(visit, alert) for alert in firing]
+    known = " ".join(alert.message for alert in firing)
+    grouped = list[NeedLine]()
+    for group in client.dead_letters.groups(limit=3, customer=visit.customer):
         where = group.subscription or "/".join(filter(None, (group.pipeline, group.processor)))
-        chosen = {"subscription": group.subscription, "error_type": group.error_type,
-                  "pipeline": group.pipeline, "processor": group.processor}  # fmt: skip
-        found.append(
-            NeedLine(
-                severity="ERROR",
-                text=f"{plural(group.count, 'dead letter')} of {where}: {group.error_type}",
-                href=address("dead-letters", **chosen),
-                small="Nothing is lost: each is kept whole and can be replayed.",
-                age=visit.age(group.last_at),
-                buttons=[
-                    Button(
-                        label="Replay…",
-                        href=address("do", "replay-letters", kind=group.kind, **chosen),
-                        css="sm",
-                    )
-                ]
-                if visit.may_operate
-                else [],
-            )
-        )
-    for item in client.interventions.list(limit=2).items:
+        if where not in known:  # an alert names it already
+            grouped.append(_group_line(visit, group, where))
+    found += grouped
+    for item in client.interventions.list(customer=visit.customer, limit=3).items:
         found.append(
             NeedLine(
                 severity="INFO",
@@ -198,18 +189,88 @@ def _needs(visit: Visit) -> NeedsPanel:
                 href=address("interventions", item.intervention_id),
                 small=f"{item.pipeline} {item.partition} · {item.phase}",
                 age=visit.age(item.opened_at),
+                buttons=_deeds(
+                    visit,
+                    Button(
+                        label="Resolve…",
+                        href=address("do", "resolve", intervention_id=item.intervention_id),
+                        css="sm",
+                    ),
+                ),
             )
         )
     found.sort(key=lambda need: RANK.get(need.severity, 3))
+    rest = len(found) - NEEDS
+    shown = found[:NEEDS]
+    if rest > 0 and grouped and grouped[0] not in shown:
+        shown[-1] = grouped[0]  # dead letters are one click from the first page
     return NeedsPanel(
         title="Needs you",
-        needs=found,
+        needs=shown,
+        total=len(found),
+        foot="" if rest <= 0 else f"{number(rest)}{'+' * (len(firing) >= ALERTS_MAX)} more",
         actions=[Button(label="All alerts", href="/alerts", css="bare sm")],
         empty=Empty(
             title="Nothing needs you",
             text="Alerts, dead letters and questions for a person appear here, worst first.",
             icon="complete",
         ),
+    )
+
+
+def _deeds(visit: Visit, *buttons: Button) -> list[Button]:
+    return list(buttons) if visit.may_operate else []
+
+
+def _alert_line(visit: Visit, alert: StoredAlert) -> NeedLine:
+    page = page_of_alert(alert)
+    small = alert.rule.replace("_", " ")
+    if alert.threshold:
+        small += f" · {alert.threshold}"
+    if alert.subject_kind == "processor" and alert.rule == "dead_letters":
+        small += " · nothing is lost: each is kept whole and can be replayed"
+    label = SHOW.get(alert.subject_kind, "Show")
+    return NeedLine(
+        severity=alert.severity,
+        text=alert.message,
+        href=address("alerts", alert.alert_id),
+        small=small,
+        age=visit.age(alert.opened_at),
+        buttons=[
+            *([] if page is None else [Button(label=label, href=page, css="sm")]),
+            *_deeds(
+                visit,
+                Button(
+                    label="Acknowledge…",
+                    href=address("do", "acknowledge", alert_id=alert.alert_id),
+                    css="sm",
+                ),
+            ),
+        ],
+    )
+
+
+def _group_line(visit: Visit, group: DeadLetterGroup, where: str) -> NeedLine:
+    chosen = {"subscription": group.subscription, "error_type": group.error_type,
+              "pipeline": group.pipeline, "processor": group.processor}  # fmt: skip
+    inspect = address("dead-letters", **chosen)
+    return NeedLine(
+        severity="ERROR",
+        text=f"{plural(group.count, 'dead letter')} of {where}: {group.error_type}",
+        href=inspect,
+        small="nothing is lost: each is kept whole and can be replayed",
+        age=visit.age(group.last_at),
+        buttons=[
+            Button(label="Inspect", href=inspect, css="sm"),
+            *_deeds(
+                visit,
+                Button(
+                    label="Replay…",
+                    href=address("do", "replay-letters", kind=group.kind, **chosen),
+                    css="sm",
+                ),
+            ),
+        ],
     )
 
 
@@ -248,18 +309,22 @@ def _questions() -> AskPanel:
 def _flows(visit: Visit) -> FlowsPanel:
     client = visit.client
     chosen: dict[str, Flow] = {}
-    for flow in client.flows.list(state="OPEN", customer=visit.customer, limit=FLOWS).items:
+    listed = client.flows.list(
+        state="OPEN", customer=visit.customer, risk=True, phases=True, limit=FLOWS
+    )
+    for flow in listed.items:
         chosen[flow.flow_id] = flow
-    for flow in client.flows.list(customer=visit.customer, limit=FLOWS).items:
+    for flow in client.flows.list(customer=visit.customer, phases=True, limit=FLOWS).items:
         if len(chosen) < FLOWS:
             chosen.setdefault(flow.flow_id, flow)
-    names = {flow.pipeline for flow in chosen.values()}
-    orders = {name: phase_order(client, name) for name in names}
     return FlowsPanel(
-        title="Flows",
-        note="open, then the latest",
-        lines=[line_of(visit, flow, orders[flow.pipeline]) for flow in chosen.values()],
-        actions=[Button(label="All flows", href="/flows", css="bare sm")],
+        title="Today",
+        note="open flows, then the latest",
+        lines=[line_of(visit, flow) for flow in chosen.values()],
+        actions=[
+            Button(label="Grid", href="/grid", css="bare sm"),
+            Button(label="All flows", href="/flows", css="bare sm"),
+        ],
         empty=Empty(
             title="No flow yet",
             text="A schedule opens one for each partition of a pipeline with phases; "
@@ -267,6 +332,33 @@ def _flows(visit: Visit) -> FlowsPanel:
             icon="n-flows",
             command="penstock trigger PIPELINE PARTITION --dry-run",
         ),
+    )
+
+
+def _ended(visit: Visit) -> ColumnsPanel:
+    seen = visit.client.analytics.run_series(bucket="15m", customer=visit.customer)
+    counts = [
+        Count(label=one.at.strftime("%H:%MZ"), up=one.completed, down=one.failed)
+        for one in seen.points
+    ]
+    most = max(counts, key=lambda one: one.up, default=Count(label="–", up=0))
+    failed = sum(one.down for one in counts)
+    panel = columns(
+        counts,
+        title="Runs ended",
+        finding=f"Runs that ended in 24 hours, by 15 minutes: most at {most.label} with "
+        f"{number(most.up)}; {number(failed)} failed.",
+        note="per 15 min, 24 h",
+    )
+    return replace(panel, actions=[Button(label="Trends", href="/trends", css="bare sm")])
+
+
+def _events(visit: Visit) -> FeedPanel:
+    page = visit.client.views.journal(notable=True, customer=visit.customer, limit=5 * EVENTS)
+    return FeedPanel(
+        title="Last events",
+        rows=happenings(page.items, EVENT_CHARS)[:EVENTS],
+        actions=[Button(label="Journal", href="/audit", css="bare sm")],
     )
 
 
@@ -299,25 +391,69 @@ def _freshness(visit: Visit) -> list[Any]:
     ]
 
 
-def _runs(visit: Visit, state: str, title: str) -> TablePanel:
-    page = visit.client.runs.list(state=state, customer=visit.customer, limit=RUNS)  # type: ignore[arg-type]
+def _longest(visit: Visit) -> TablePanel:
+    runs = visit.client.views.longest_running(customer=visit.customer, limit=RUNS)
     return TablePanel(
-        title=title,
+        title="Longest running",
         columns=[
             TableColumn(title="run"),
-            TableColumn(title="state"),
-            TableColumn(title="since", css="r"),
+            TableColumn(title="running for", css="r"),
+            TableColumn(title="worker", css="r lo"),
         ],
         rows=[
             [
                 Cell(text=run.processor, href=page_of(run.run_id), small=run.customer),
-                state_cell(run.state, small=run.error_type or ""),
-                time_cell(run.state_updated_at)
-                if run.finished_at
-                else text(visit.age(run.started_at or run.state_updated_at)),
+                text(visit.age(run.started_at)),
+                text(run.claimed_by or "–", css="dim"),
+            ]
+            for run in runs
+        ],
+        actions=[Button(label="All", href=address("runs", state="RUNNING"), css="bare sm")],
+        empty=Empty(title="Nothing runs", text="Runs that execute appear here.", icon="n-runs"),
+    )
+
+
+def _pending(visit: Visit) -> TablePanel:
+    page = visit.client.runs.list(state=RunState.PENDING, customer=visit.customer, limit=RUNS)
+    return TablePanel(
+        title="Latest pending",
+        columns=[
+            TableColumn(title="run"),
+            TableColumn(title="why"),
+            TableColumn(title="due", css="r"),
+        ],
+        rows=[
+            [
+                Cell(text=run.processor, href=page_of(run.run_id), small=run.customer),
+                run_state(run),
+                time_cell(run.scheduled_time),
             ]
             for run in page.items
         ],
-        actions=[Button(label="All", href=address("runs", state=state), css="bare sm")],
-        empty=Empty(title="None", text="Runs in this state appear here.", icon="n-runs"),
+        actions=[Button(label="All", href=address("runs", state="PENDING"), css="bare sm")],
+        empty=Empty(
+            title="Nothing waits", text="Runs that have not started appear here.", icon="waiting"
+        ),
+    )
+
+
+def _failed(visit: Visit) -> TablePanel:
+    page = visit.client.runs.list(state=RunState.FAILED, customer=visit.customer, limit=RUNS)
+    return TablePanel(
+        title="Failed last",
+        columns=[
+            TableColumn(title="run"),
+            TableColumn(title="error"),
+            TableColumn(title="at", css="r"),
+        ],
+        rows=[
+            [
+                Cell(text=run.processor, href=page_of(run.run_id), small=run.customer),
+                Cell(text=run.error_type or "", is_mono=True, css="cutp"),
+                time_cell(run.finished_at),
+            ]
+            for run in page.items
+        ],
+        actions=[Button(label="All", href=address("runs", state="FAILED"), css="bare sm")],
+        empty=Empty(title="Nothing failed", text="Failed runs appear here.", icon="complete"),
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 from penstock.core.records.record import to_json_value
 from penstock.runs.records import Run, RunDetail
+from penstock.web.charts import Bar, TimelinePanel, TimelineRow
+from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPanel
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text
-from penstock.web.pages.flow_parts import tree_of
+from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
     Button,
     Cell,
@@ -17,14 +20,13 @@ from penstock.web.parts import (
     FactsPanel,
     FeedPanel,
     Figure,
-    FiguresPanel,
     Filter,
     Happening,
-    LogLine,
-    LogPanel,
     TableColumn,
     TablePanel,
     TextPanel,
+    Way,
+    WaysPanel,
     WebPage,
     address,
     state_cell,
@@ -40,6 +42,10 @@ STATES: Final = (
 SHOWN: Final = ("", "PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
 ENDED: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED"})
 LOG_LINES: Final = 500
+LEVELS: Final = {
+    "all": ("DEBUG", "INFO", "WARN", "ERROR"), "warnings": ("WARN", "ERROR"), "errors": ("ERROR",),
+}  # fmt: skip
+FILL: Final = {"complete": "ok", "running": "run", "failed": "fail", "timeout": "fail"}
 FILTERS: Final = ("pipeline", "processor", "partition", "error_type", "correlation_id", "config_id")
 
 
@@ -136,16 +142,12 @@ def run(visit: Visit) -> WebPage:
             visit.panel("Why", lambda: tree_of(visit.client.diagnostics.why_run(one.run_id)))
         )
     if detail.progress is not None:
-        parts.append(_progress(visit, detail))
+        parts.insert(0, _progress(visit, detail))
+    over_time = _tries(visit, detail)
+    parts += [] if over_time is None else [over_time]
     parts.append(_attempts(detail))
     if one.error_type is not None:
-        parts.append(
-            TextPanel(
-                title=f"Last error: {one.error_type}",
-                note=one.error_class or "",
-                text=as_text(one.error_details),
-            )
-        )
+        parts.append(_error(one))
     parts.append(visit.panel("Log", lambda: _log(visit, one)))
     return WebPage(
         title=one.run_id,
@@ -158,6 +160,7 @@ def run(visit: Visit) -> WebPage:
         actions=_actions(visit, one),
         main=parts,
         side=[
+            _ways(visit, one),
             _facts(one),
             TextPanel(title="Parameters", text=as_text(one.parameters)),
             *([TextPanel(title="Result", text=as_text(one.result))] if one.result else []),
@@ -197,8 +200,61 @@ def _sentence(visit: Visit, one: Run) -> str:
     return phrase
 
 
+def _ways(visit: Visit, one: Run) -> WaysPanel:
+    def button(label: str, action: str) -> Button | None:
+        href = address("do", action, run_id=one.run_id)
+        return Button(label=label, href=href) if visit.may_operate else None
+
+    if one.state not in ENDED:
+        return WaysPanel(
+            title="What you can do",
+            ways=[
+                Way(
+                    title="Stop it",
+                    text="The worker learns of it with its next heartbeat.",
+                    command=f"penstock runs cancel {one.run_id} --reason …",
+                    button=button("Cancel…", "cancel-run"),
+                ),
+                Way(text="Why is it not done?", command=f"penstock why {one.run_id}"),
+            ],
+        )
+    again = Way(
+        title="Run it again",
+        text="A new try with the same parameters; this one stays on record.",
+        command=f"penstock runs retry {one.run_id}",
+        button=None if one.was_retried else button("Retry…", "retry-run"),
+    )
+    if one.state == "COMPLETED":
+        return WaysPanel(title="What you can do", ways=[Way(text="Nothing is needed.", command="")])
+    return WaysPanel(title="What you can do", ways=[again])
+
+
 def _try(one: Run) -> str:
     return f"Try {one.attempt}" + ("" if one.max_attempts is None else f" of {one.max_attempts}")
+
+
+def _error(one: Run) -> ErrorPanel:
+    """Return the last error: its sentence, then its traceback."""
+    details = one.error_details if isinstance(one.error_details, dict) else {}
+    trace = details.get("traceback") or details.get("stack")
+    phrase = details.get("message") or details.get("error")
+    rest = {
+        name: value
+        for name, value in details.items()
+        if name not in ("message", "error", "traceback", "stack") and value
+    }
+    body = str(trace) if trace else as_text(rest) if rest or not phrase else ""
+    if not details:
+        body = as_text(one.error_details)
+    return ErrorPanel(
+        title="Last error",
+        state="timeout" if one.state == "TIMEOUT" else "failed",
+        word=one.error_type or "",
+        tag=one.error_class or "",
+        text="" if phrase is None else str(phrase),
+        body=body,
+        foot=str(rest.get("not_retried") or ""),
+    )
 
 
 def _actions(visit: Visit, one: Run) -> list[Button]:
@@ -212,23 +268,71 @@ def _actions(visit: Visit, one: Run) -> list[Button]:
     return [Button(label="Cancel…", href=address("do", "cancel-run", run_id=one.run_id))]
 
 
-def _progress(visit: Visit, detail: RunDetail) -> FiguresPanel:
+def _progress(visit: Visit, detail: RunDetail) -> ProgressPanel:
     seen = detail.progress
     assert seen is not None
     heartbeat = "" if seen.last_heartbeat_at is None else visit.age(seen.last_heartbeat_at)
-    return FiguresPanel(
+    left = seen.estimated_completion_at
+    return ProgressPanel(
         title="Progress",
+        note=" · ".join(filter(None, (word(seen.current_state), seen.stage))),
+        heartbeat=f"heartbeat {heartbeat} ago" if heartbeat else "",
+        share=None if seen.percent is None else min(1.0, max(0.0, seen.percent / 100)),
+        text="–" if seen.percent is None else f"{seen.percent:g} %",
+        left=""
+        if left is None or left <= visit.now
+        else f"about {duration(left - visit.now)} left",
         figures=[
-            Figure(
-                label=seen.stage or "progress",
-                value="–" if seen.percent is None else f"{seen.percent:g} %",
-                small=f"heartbeat {heartbeat} ago" if heartbeat else "",
-            ),
             Figure(label="extracted", value=number(seen.records_extracted)),
             Figure(label="transformed", value=number(seen.records_transformed)),
             Figure(label="loaded", value=number(seen.records_loaded)),
             Figure(label="bytes", value=size(seen.bytes_processed)),
         ],
+    )
+
+
+def _tries(visit: Visit, detail: RunDetail) -> TimelinePanel | None:
+    """Return the tries of a run over time; None for a single one that has not ended badly."""
+    known = {one.run_id: one for one in (*detail.attempts, detail.run)}
+    tries = sorted(known.values(), key=lambda one: one.attempt)
+    begun = [one for one in tries if one.started_at is not None]
+    if len(begun) < 2:
+        return None
+    start = min(one.started_at for one in begun if one.started_at)
+    end = max([one.finished_at or visit.now for one in begun])
+    span = max((end - start).total_seconds(), 1.0)
+
+    def at(when: datetime) -> float:
+        return min(100.0, max(0.0, 100 * (when - start).total_seconds() / span))
+
+    rows = []
+    for one in begun:
+        assert one.started_at is not None
+        left, right = at(one.started_at), at(one.finished_at or visit.now)
+        width = max(0.8, right - left)
+        style = run_state(one).state
+        rows.append(
+            TimelineRow(
+                name=f"try {one.attempt}",
+                state=style,
+                word=one.error_type or word(one.state),
+                bars=[
+                    Bar(
+                        left=min(left, 100 - width),
+                        width=width,
+                        css=FILL.get(style, "mut"),
+                        label=f"try {one.attempt}: {word(one.state)}, {duration(one.duration)}",
+                    )
+                ],
+                href=address("runs", one.run_id),
+            )
+        )
+    return TimelinePanel(
+        title="Tries over time",
+        caption=f"{visit.minute(start)} to {visit.minute(end)}",
+        ticks=[],
+        rows=rows,
+        is_plain=True,
     )
 
 
@@ -267,15 +371,43 @@ def _attempts(detail: RunDetail) -> TablePanel:
 
 def _log(visit: Visit, one: Run) -> LogPanel:
     entries = visit.client.runs.logs(one.run_id).entries
-    shown = entries[-LOG_LINES:]
-    left = len(entries) - len(shown)
+    level = visit.choice("log", tuple(LEVELS), "all")
+    wanted = (visit.get("q") or "").lower()
+    numbered = [
+        (number, line)
+        for number, line in enumerate(entries, 1)
+        if _level(line.level) in LEVELS[level] and wanted in line.message.lower()
+    ]
+    shown = numbered[-LOG_LINES:]
+    left = len(numbered) - len(shown)
+    counts = {
+        name: sum(_level(line.level) in of for line in entries) for name, of in LEVELS.items()
+    }
     return LogPanel(
         title="Log",
         note=f"the last {LOG_LINES} lines; {left:,} more with penstock runs logs" if left else "",
-        lines=[LogLine(at=line.at, level=_level(line.level), text=line.message) for line in shown],
+        lines=[
+            LogLine(number=number, at=line.at, level=_level(line.level), text=line.message)
+            for number, line in shown
+        ],
+        choices=[
+            Choice(
+                label=name if name == "all" else f"{name} {counts[name]:,}",
+                href=visit.here(log=None if name == "all" else name),
+                is_current=name == level,
+            )
+            for name in LEVELS
+        ]
+        if entries
+        else (),
+        search=wanted,
+        total=len(entries),
+        kept=level if level != "all" else "",
         empty=Empty(
-            title="No log line",
-            text="What a processor logs with the standard logging module appears here.",
+            title="No line fits" if entries else "No log line",
+            text="Nothing fits this level and search."
+            if entries
+            else "What a processor logs with the standard logging module appears here.",
             icon="table",
             command=f"penstock runs logs {one.run_id}",
         ),

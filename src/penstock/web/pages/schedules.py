@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 from penstock.schedules.records import StoredConfig
+from penstock.web.charts import ColumnsPanel, Count, columns
 from penstock.web.pages.data import as_text
-from penstock.web.pages.flow_parts import tree_of
+from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
     Button,
     Cell,
     Choice,
+    Choices,
     Empty,
     FactsPanel,
     FeedPanel,
@@ -29,48 +32,124 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import NOTHING, duration, number
+from penstock.web.words import NOTHING, duration, number, percent, plural
 
+HEALTH_WORDS: Final = {
+    "well": "well", "at_risk": "at risk", "failing": "failing", "off": "switched off",
+    "paused": "paused",
+}  # fmt: skip
+HEALTH_STYLES: Final = {
+    "well": "complete", "at_risk": "degraded", "failing": "failed", "off": "failed",
+    "paused": "paused",
+}  # fmt: skip
+HEALTH_RANK: Final = {"off": 0, "failing": 1, "at_risk": 2, "paused": 3, "well": 4}
 SHOWN: Final = {"": None, "active": True, "inactive": False}
 
 
 def customers(visit: Visit) -> WebPage:
-    """List customers."""
+    """List customers: those in trouble, or all by name."""
+    show: Any = visit.choice("show", ("trouble", "all"), "all")
     return WebPage(
         title="Customers",
         nav="customers",
-        sentence="Each customer has its share of the capacity and its own configs.",
-        main=[visit.panel("Customers", lambda: _customers(visit))],
+        sentence="Who is in trouble, and who starts next. Each customer has its share of the "
+        "capacity and its own configs.",
+        filters=[Filter(name="q", label="beginning of a customer id", value=visit.get("q") or "")],
+        kept={"show": show},
+        tools=[
+            Choices(
+                label="Show",
+                choices=[
+                    Choice(
+                        label="all" if one == "all" else "in trouble",
+                        href=visit.here(show=one, cursor=None),
+                        is_current=one == show,
+                    )
+                    for one in ("all", "trouble")
+                ],
+            )
+        ],
+        main=[
+            visit.panel("Customers", lambda: _customers(visit, show)),
+            visit.panel("When work starts", lambda: _load(visit)),
+        ],
     )
 
 
-def _customers(visit: Visit) -> TablePanel:
-    page = visit.client.customers.list(limit=PAGE_ROWS, cursor=visit.get("cursor"))
+def _customers(visit: Visit, show: Any) -> TablePanel:
+    page = visit.client.views.customers(
+        show=show,
+        prefix=visit.get("q") or "",
+        limit=PAGE_ROWS,
+        cursor=visit.get("cursor"),
+    )
+    ranked = sorted(page.items, key=lambda one: HEALTH_RANK[one.health])
     return TablePanel(
-        title="Customers",
+        title="In trouble" if show == "trouble" else "Customers",
+        note="trouble first on each page" if show == "all" else "",
         columns=[
             TableColumn(title="customer"),
-            TableColumn(title="weight", css="r"),
-            TableColumn(title="at once", css="r"),
-            TableColumn(title="since", css="r"),
+            TableColumn(title="health"),
+            TableColumn(title="configs", css="r"),
+            TableColumn(title="next start", css="r"),
+            TableColumn(title="last 14", css="lo"),
+            TableColumn(title="well, 7 d", css="r"),
+            TableColumn(title="in time", css="r lo"),
+            TableColumn(title="dead", css="r"),
         ],
         rows=[
             [
                 Cell(text=one.customer, href=address("customers", one.customer)),
-                text(number(one.weight)),
-                text("no maximum" if one.concurrency is None else number(one.concurrency)),
-                time_cell(one.created_at),
+                Cell(
+                    text=HEALTH_WORDS[one.health],
+                    state=HEALTH_STYLES[one.health],
+                    small=one.reason,
+                ),
+                text(f"{number(one.configs_active)} / {number(one.configs)}"),
+                time_cell(one.next_run_time),
+                Cell(marks=one.outcomes) if one.outcomes else text(NOTHING),
+                _share(one.success_7d),
+                _share(one.sla_7d),
+                Cell(
+                    text="1,000+" if one.dead_letters >= 1_000 else number(one.dead_letters),
+                    href=address("dead-letters", customer=one.customer)
+                    if one.dead_letters
+                    else None,
+                    css="bad" if one.dead_letters else "dim",
+                ),
             ]
-            for one in page.items
+            for one in ranked
         ],
         more=visit.next_page(page.next_cursor),
         empty=Empty(
-            title="No customer yet",
+            title="No customer is in trouble" if show == "trouble" else "No customer fits",
             text="A customer appears with its first config or run.",
-            icon="n-people",
+            icon="complete" if show == "trouble" else "n-people",
             command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
         ),
     )
+
+
+def _share(value: float | None) -> Cell:
+    return text(percent(value, 1.0), css="bad" if value is not None and value < 0.98 else "")
+
+
+def _load(visit: Visit) -> ColumnsPanel:
+    seen = visit.client.schedules.load()
+    counts = [Count(label=one.at.strftime("%H:%MZ"), up=one.starts) for one in seen.buckets]
+    peak = "" if seen.peak_at is None else f"; the busiest minute has {number(seen.peak)}"
+    panel = columns(
+        counts,
+        title="When work starts",
+        finding=f"{plural(seen.starts, 'planned start')} from now{peak}.",
+        note=f"planned starts per {duration(seen.bucket)}",
+    )
+    foot = ""
+    if seen.peak_at is not None and seen.peak > 1:
+        foot = (
+            f"The busiest minute is {visit.minute(seen.peak_at)} with {number(seen.peak)} starts."
+        )
+    return replace(panel, foot=foot)
 
 
 def customer(visit: Visit) -> WebPage:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from penstock.access.store.names import NameResolver
-from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.audit.rows import Seal
-from penstock.audit.store.journal import outbox_count, seal_list, seals_verify
+from penstock.access.store.paging import Cursor, PageLimit, paged, paged_part
+from penstock.audit.from_rows import listed_record
+from penstock.audit.records import ListedJournalEntry
+from penstock.audit.rows import JournalFilter, Seal
+from penstock.audit.store.journal import (
+    journal_list,
+    journal_names,
+    outbox_count,
+    seal_list,
+    seals_verify,
+)
 from penstock.core.clock import DAY, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.records.parameters import Customer
+from penstock.core.records.parameters import Customer, CustomerFilter
 from penstock.core.records.record import Meta, Page, Time, Wire, time_or_none
-from penstock.db.store import Single, Transactions, Tx
+from penstock.db.store import Single, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
+from penstock.monitoring.client.customers import CustomerViews
 from penstock.monitoring.from_rows import (
     metrics_record,
     overview_record,
@@ -33,7 +41,10 @@ from penstock.monitoring.store import customer_metrics, overview, store_sizes
 from penstock.monitoring.verify.client import JournalVerifier
 from penstock.monitoring.verify.from_rows import seal_record, verification_record
 from penstock.monitoring.verify.records import SealedBlock, Verification
+from penstock.runs.from_rows import run_record
+from penstock.runs.records import Run
 from penstock.runs.store.leases import session_list
+from penstock.runs.store.runs import run_longest
 from penstock.schedules.store.configs import audit_verify
 from penstock.schedules.store.schedule import schedule_next_at
 
@@ -44,15 +55,19 @@ EARLIEST = parse_iso("0001-01-01T00:00:00Z")
 
 _START = Meta(description="First scheduled time to count; 30 days before `end_date` when omitted.")
 _END = Meta(description="Count only runs scheduled before this time; now when omitted.")
+_KIND = Meta(description="Return only entries about this kind of thing, such as `flow`.")
+_ACTION = Meta(description="Return only entries of this action, such as `ended`.")
+_ACTOR = Meta(description="Return only entries of this key, user, worker or service.")
+_NOTABLE = Meta(
+    description="Leave out runs that were created or completed, and gates that still wait."
+)
+_LONGEST = Meta(description="Maximum number of runs.", ge=1, le=100)
+Word = Annotated[str, Meta(max_length=200)]
 _PIPELINE = Meta(description="Registered name of the pipeline.", max_length=64)
 
 
-class Views:
+class Views(CustomerViews):
     """Read-only use cases over several subjects."""
-
-    def __init__(self, store: Transactions, names: NameResolver) -> None:
-        self._store = store
-        self._names = names
 
     def overview(self) -> Overview:
         """Return counts of active runs, and of runs that ended since midnight UTC.
@@ -88,6 +103,17 @@ class Views:
             number = self._names.customer_key(tx, customer)
             assert number is not None
             return metrics_record(customer, start, end, customer_metrics(tx, number, start, end))
+
+        return self._store.read(body)
+
+    def longest_running(
+        self, *, customer: CustomerFilter = None, limit: Annotated[int, _LONGEST] = 10
+    ) -> list[Run]:
+        """List the runs that have been executing longest, the longest first."""
+
+        def body(tx: Tx) -> list[Run]:
+            number = self._names.customer_key(tx, customer)
+            return [run_record(row) for row in run_longest(tx, number, limit)]
 
         return self._store.read(body)
 
@@ -184,6 +210,42 @@ class Views:
             position=lambda seal: (seal.block,),
             record=seal_record,
         )
+
+    def journal(
+        self,
+        *,
+        kind: Annotated[Word | None, _KIND] = None,
+        action: Annotated[Word | None, _ACTION] = None,
+        actor: Annotated[Word | None, _ACTOR] = None,
+        customer: CustomerFilter = None,
+        notable: Annotated[bool, _NOTABLE] = False,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[ListedJournalEntry]:
+        """List what happened, newest first, as sentences.
+
+        A page reads a bounded number of entries: with filters it may have few rows, or none, and
+        still have a `next_cursor`.
+        """
+
+        def read(
+            after: Sequence[Any] | None,
+        ) -> tuple[Sequence[ListedJournalEntry], Sequence[Any] | None]:
+            def body(tx: Tx) -> tuple[Sequence[ListedJournalEntry], Sequence[Any] | None]:
+                number = self._names.customer_key(tx, customer)
+                wanted = JournalFilter(kind, action, actor, number, notable)
+                position = None if after is None else (after[0], after[1], after[2])
+                rows, following = journal_list(tx, wanted, position, limit)
+                names = journal_names(tx, [row.subject for row in rows if row.kind == "run"])
+                return [listed_record(row, names.get(row.subject)) for row in rows], following
+
+            return self._store.read(body)
+
+        filters = {
+            "kind": kind, "action": action, "actor": actor, "customer": customer,
+            "notable": notable,
+        }  # fmt: skip
+        return paged_part(self._names, "journal", read, cursor=cursor, filters=filters)
 
     def tenant_isolation(self) -> TenantIsolation:
         """Return whether the database itself enforces tenant isolation."""

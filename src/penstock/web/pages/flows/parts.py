@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.client import Client
 from penstock.flows.explain.records import CauseTree
-from penstock.flows.records import Flow, FlowDetail, FlowPhase
+from penstock.flows.records import Flow, FlowDetail, FlowPhase, PhaseMark
 from penstock.web.parts import CauseLine, FlowLine, Segment, TreePanel, address
 from penstock.web.visit import Visit
 from penstock.web.words import GATES, appearance, duration, word
@@ -42,7 +42,11 @@ def pipe_of(detail: FlowDetail, order: Sequence[str]) -> list[Segment]:
             phases[one.phase] = one
     started = {one.phase: one.verdict for one in detail.triggers}
     place = {name: index for index, name in enumerate(order)}
-    known = sorted(phases.values(), key=lambda one: place.get(one.phase, len(place)))
+    known = [
+        one
+        for one in sorted(phases.values(), key=lambda one: place.get(one.phase, len(place)))
+        if one.state != "SKIPPED"
+    ]
     here = next((one.phase for one in known if one.state in LIVE), None)
     made = []
     for one in known:
@@ -70,24 +74,61 @@ def state_of(flow: Flow) -> tuple[str, str]:
     return appearance(state), word(state)
 
 
-def line_of(visit: Visit, flow: Flow, order: Sequence[str]) -> FlowLine:
-    """Return a flow as a line with its pipe."""
-    detail = visit.client.flows.get(flow.flow_id)
+def marks_pipe(marks: Sequence[PhaseMark]) -> list[Segment]:
+    """Return the phases that a flow runs as the segments of its pipe."""
+    shown = [mark for mark in marks if mark.state != "SKIPPED"]
+    here = next((mark.phase for mark in shown if mark.state in LIVE), None)
+    return [
+        Segment(
+            name=mark.phase,
+            state=appearance(mark.state),
+            word=word(mark.state),
+            gate=_gate_of(mark),
+            is_here=mark.phase == here,
+        )
+        for mark in shown
+    ]
+
+
+def _gate_of(mark: PhaseMark) -> str:
+    if mark.verdict is not None:
+        return GATES[mark.verdict]
+    return "" if mark.started_at is None else "degraded" if mark.is_degraded else "proceed"
+
+
+def line_of(visit: Visit, flow: Flow) -> FlowLine:
+    """Return a flow that was listed with its phases as a line with its pipe."""
     style, phrase = state_of(flow)
-    if flow.ended_at is not None:
-        note = f"took {duration(flow.ended_at - flow.created_at)}"
-    else:
-        note = f"open for {visit.age(flow.created_at)}"
-    if flow.missing:
-        note += f" · without {', '.join(flow.missing[:2])}"
+    marks = flow.phases or []
     return FlowLine(
         title=f"{flow.pipeline} · {flow.partition} · {flow.mode}",
         href=address("flows", flow.flow_id),
         state=style,
         word=phrase,
-        note=note,
-        pipe=pipe_of(detail, order),
+        note=_outlook(visit, flow),
+        pipe=marks_pipe(marks),
     )
+
+
+def _outlook(visit: Visit, flow: Flow) -> str:
+    """Return how far a flow is and when it will end, or how long it took."""
+    lacking = f" · without {', '.join(flow.missing[:2])}" if flow.missing else ""
+    if flow.ended_at is not None:
+        took = duration(flow.ended_at - flow.created_at)
+        return f"ended {visit.minute(flow.ended_at)}, took {took}{lacking}"
+    marks = [mark for mark in flow.phases or () if mark.state != "SKIPPED"]
+    done = sum(1 for mark in marks if mark.ended_at is not None)
+    parts = [f"{done} of {len(marks)} phases"]
+    if flow.eta_p50_at is not None and flow.eta_p90_at is not None:
+        parts.append(
+            f"done {visit.minute(flow.eta_p50_at)} likely, "
+            f"{visit.minute(flow.eta_p90_at)} nine of ten"
+        )
+    else:
+        parts.append(f"open for {visit.age(flow.created_at)}")
+    if flow.slo_at is not None:
+        parts.append(f"SLO {visit.minute(flow.slo_at)}")
+    return " · ".join(parts) + lacking
 
 
 def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:

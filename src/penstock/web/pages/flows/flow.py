@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
-from penstock.flows.gates.records import GateDecision
-from penstock.flows.records import FlowDetail
+from penstock.core.errors import PenstockError
+from penstock.detection.records import FlowRisk
+from penstock.flows.explain.records import Suggestion
+from penstock.flows.gates.records import GateDecision, GateDependency
+from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
-from penstock.web.pages.flow_parts import phase_order, pipe_of, state_of, tree_of
+from penstock.web.pages.flows.deeds import button_of
+from penstock.web.pages.flows.forecast import risk_panel
+from penstock.web.pages.flows.parts import marks_pipe, phase_order, pipe_of, state_of, tree_of
+from penstock.web.pages.flows.timeline import timeline
 from penstock.web.parts import (
-    Bar,
     Button,
     Cell,
     Choice,
@@ -19,11 +24,10 @@ from penstock.web.parts import (
     FactsPanel,
     FeedPanel,
     Filter,
+    GatePanel,
     Happening,
     TableColumn,
     TablePanel,
-    TimelinePanel,
-    TimelineRow,
     Way,
     WaysPanel,
     WebPage,
@@ -33,11 +37,9 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import appearance, duration, number, word
+from penstock.web.words import appearance, duration, number, plural, size, word
 
 STATES: Final = ("OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
-TICKS: Final = 6
-FILL: Final = {"complete": "ok", "running": "run", "degraded": "deg", "failed": "fail"}
 
 
 def flows(visit: Visit) -> WebPage:
@@ -76,6 +78,7 @@ def _table(visit: Visit, state: Any) -> TablePanel:
         partition=visit.get("partition"),
         mode=visit.get("mode"),
         state=state or None,
+        phases=True,
         limit=PAGE_ROWS,
         cursor=visit.get("cursor"),
     )
@@ -84,8 +87,9 @@ def _table(visit: Visit, state: Any) -> TablePanel:
         columns=[
             TableColumn(title="flow"),
             TableColumn(title="state"),
+            TableColumn(title="phases", css="lo"),
             TableColumn(title="customer", css="lo"),
-            TableColumn(title="generation", css="r lo"),
+            TableColumn(title="gen.", css="r lo"),
             TableColumn(title="opened", css="r"),
             TableColumn(title="took", css="r"),
         ],
@@ -97,6 +101,7 @@ def _table(visit: Visit, state: Any) -> TablePanel:
                     small=f"{flow.mode} · by {flow.trigger_source}",
                 ),
                 Cell(text=state_of(flow)[1], state=state_of(flow)[0]),
+                Cell(pipe=marks_pipe(flow.phases or [])),
                 text(flow.customer),
                 text(number(flow.generation)),
                 time_cell(flow.created_at),
@@ -123,6 +128,7 @@ def flow(visit: Visit) -> WebPage:
     phrase = visit.client.diagnostics.explain_flow(one.flow_id)
     style, state = state_of(one)
     order = phase_order(visit.client, one.pipeline)
+    risk = _risk(visit, one)
     return WebPage(
         title=f"{one.pipeline} {one.partition} {one.mode}",
         nav="flows",
@@ -140,21 +146,13 @@ def flow(visit: Visit) -> WebPage:
                     visit.client.diagnostics.why_flow(one.flow_id), is_open=one.ended_at is None
                 ),
             ),
-            _timeline(visit, detail, order),
-            *(_gate(decision) for decision in _latest(detail.decisions)[:2]),
+            timeline(visit, detail, order, risk),
+            *(_gate(visit, detail, decision) for decision in _latest(detail.decisions)[:2]),
             _decisions(detail),
         ],
         side=[
-            *(
-                [visit.panel("Forecast", lambda: _risk(visit, one.flow_id))]
-                if one.ended_at is None
-                else []
-            ),
-            WaysPanel(
-                title="What you can do",
-                ways=[Way(text=action.does, command=action.command) for action in phrase.actions]
-                or [Way(text="Nothing is needed.", command="")],
-            ),
+            *([] if risk is None else [risk_panel(visit, one, risk)]),
+            _ways(visit, phrase.actions),
             _facts(detail),
             FeedPanel(
                 title="Journal",
@@ -165,24 +163,30 @@ def flow(visit: Visit) -> WebPage:
                         text=_entry(entry),
                         small=entry.actor,
                     )
-                    for entry in detail.journal
+                    for entry in reversed(detail.journal)
+                    if entry.action != "decided" or entry.from_state != entry.to_state
                 ],
+                note="newest first",
             ),
         ],
     )
 
 
-def _risk(visit: Visit, flow_id: str) -> FactsPanel:
-    seen = visit.client.detections.risk(flow_id)
-    facts = [("forecast", text(seen.text))]
-    for label, at in (
-        ("likely", seen.eta_p50_at), ("nine of ten", seen.eta_p90_at), ("due", seen.slo_at),
-    ):  # fmt: skip
-        if at is not None:
-            facts.append((label, time_cell(at, css="")))
-    if seen.slo_miss_probability is not None:
-        facts.append(("chance to miss", text(f"{100 * seen.slo_miss_probability:.0f} %")))
-    return FactsPanel(title="Will it be in time?", facts=facts)
+def _risk(visit: Visit, flow: Flow) -> FlowRisk | None:
+    try:
+        return visit.client.detections.risk(flow.flow_id) if flow.ended_at is None else None
+    except PenstockError:
+        return None  # the page shows what happened without a forecast
+
+
+def _ways(visit: Visit, actions: Sequence[Suggestion]) -> WaysPanel:
+    made = []
+    for action in actions:
+        button = button_of(action.command) if visit.may_operate else None
+        made.append(Way(text=action.does, command=action.command, button=button))
+    return WaysPanel(
+        title="What you can do", ways=made or [Way(text="Nothing is needed.", command="")]
+    )
 
 
 def _flow_actions(visit: Visit, detail: FlowDetail) -> list[Button]:
@@ -270,12 +274,33 @@ def _latest(decisions: list[GateDecision]) -> list[GateDecision]:
     return sorted(shown, key=lambda one: (one.verdict.rank, -one.decided_at.timestamp()))
 
 
-def _gate(decision: GateDecision) -> TablePanel:
+def _gate(visit: Visit, detail: FlowDetail, decision: GateDecision) -> GatePanel:
     name = decision.processor or decision.phase
-    return TablePanel(
-        title=f"The gate of {name}: {word(decision.verdict)}",
-        note=f"rule {decision.rule} · completeness {decision.completeness:g} % · "
-        f"quality {decision.quality:.2f}",
+    same = [
+        one
+        for one in detail.decisions
+        if (one.phase, one.processor) == (decision.phase, decision.processor)
+    ]
+    needed = [one for one in decision.dependencies if one.kind == "same_day"]
+    found = sum(1 for one in needed if one.status == "COMPLETE")
+    scanned = sum(one.scanned_bytes or 0 for one in decision.dependencies)
+    figures = [
+        ("completeness", f"{decision.completeness:g} %", decision.completeness < 100),
+        ("quality", f"{decision.quality:.2f}", False),
+    ]
+    if needed:
+        whole = f"{found} of {len(needed)}"
+        figures.append(("same-day dependencies", whole, found < len(needed)))
+    if scanned:
+        figures.append(("scanned", size(scanned), False))
+    return GatePanel(
+        title=f"The gate of {name}",
+        state=appearance(decision.verdict),
+        word=word(decision.verdict),
+        note=f"rule {decision.rule} · {visit.clock(decision.decided_at)}",
+        count=plural(len(same), "decision"),
+        text=" ".join(decision.reasons[:2]),
+        figures=figures,
         columns=[
             TableColumn(title="checked"),
             TableColumn(title="found", css="bw"),
@@ -287,9 +312,12 @@ def _gate(decision: GateDecision) -> TablePanel:
             [
                 Cell(text=one.table, is_mono=True, small=_needed(one)),
                 Cell(share=min(1.0, max(0.0, one.completeness / 100))),
-                text(f"{number(one.found_rows)} / {number(one.required_rows)}"),
+                text(_rows(one)),
                 text(f"{one.quality:.2f}"),
-                text(", ".join(one.issues), css="" if not one.issues else "bad"),
+                text(
+                    "; ".join(one.issues) or ("absent" if one.status == "MISSING" else ""),
+                    css="bad" if one.status == "MISSING" and one.kind != "optional" else "",
+                ),
             ]
             for one in decision.dependencies
         ],
@@ -297,13 +325,30 @@ def _gate(decision: GateDecision) -> TablePanel:
     )
 
 
+def _rows(one: GateDependency) -> str:
+    if one.days_required is not None:
+        return f"{number(one.days_present)} / {number(one.days_required)} days"
+    return f"{number(one.found_rows)} / {number(one.required_rows)}"
+
+
 def _needed(dependency: Any) -> str:
     needed = ", ".join(dependency.needed_by[:3])
     return f"{dependency.kind} · {needed}" if needed else str(dependency.kind)
 
 
+def _distinct(decisions: Sequence[GateDecision]) -> list[GateDecision]:
+    """Return decisions, newest first, without those that repeat the one before them."""
+    made: list[GateDecision] = []
+    before: dict[tuple[str, str | None], tuple[Any, ...]] = {}
+    for one in sorted(decisions, key=lambda d: d.decided_at):
+        key, what = (one.phase, one.processor), (one.verdict, one.rule, tuple(one.missing))
+        if before.get(key) != what:
+            made.append(one)
+        before[key] = what
+    return made[::-1]
+
+
 def _decisions(detail: FlowDetail) -> TablePanel:
-    one = detail.flow
     return TablePanel(
         title="Decisions",
         columns=[
@@ -319,81 +364,12 @@ def _decisions(detail: FlowDetail) -> TablePanel:
                 text("; ".join(decision.reasons[:2])),
                 time_cell(decision.decided_at),
             ]
-            for decision in sorted(detail.decisions, key=lambda d: d.decided_at, reverse=True)[:20]
+            for decision in _distinct(detail.decisions)[:20]
         ],
-        note=f"command: penstock gate history {one.pipeline} {one.partition}",
+        note=f"{plural(len(detail.decisions), 'decision')}; those that changed something",
         empty=Empty(
             title="No decision yet",
             text="Gates decide when the phases before them have ended.",
             icon="gate",
         ),
     )
-
-
-def _timeline(visit: Visit, detail: FlowDetail, order: Sequence[str]) -> TimelinePanel:
-    one = detail.flow
-    start = one.created_at
-    known = [p.ended_at for p in detail.phases if p.ended_at]
-    end = one.ended_at or max([visit.now, *known])
-    span = max((end - start).total_seconds(), 1.0)
-
-    def at(when: datetime) -> float:
-        return min(100.0, max(0.0, 100 * (when - start).total_seconds() / span))
-
-    rows: list[TimelineRow] = []
-    place = {name: index for index, name in enumerate(order)}
-    for phase in sorted(detail.phases, key=lambda one: place.get(one.phase, len(place))):
-        if phase.processor is not None:
-            continue
-        begun = phase.started_at or phase.waiting_since
-        bars = []
-        if phase.waiting_since is not None:
-            until = phase.started_at or phase.ended_at or end
-            bars.append(_bar(at(phase.waiting_since), at(until), "hat", "waiting"))
-        if phase.started_at is not None:
-            css = FILL.get(appearance(phase.state), "mut")
-            bars.append(_bar(at(begun or start), at(phase.ended_at or end), css, word(phase.state)))
-        rows.append(
-            TimelineRow(
-                name=phase.phase, state=appearance(phase.state), word=word(phase.state), bars=bars
-            )
-        )
-        rows += _runs_of(detail, phase.phase, phase.started_at, at)
-    ticks = [(100 * n / TICKS, start + timedelta(seconds=span * n / TICKS)) for n in range(TICKS)]
-    form = "%H:%M:%S" if span < 600 else "%H:%M" if span < 86_400 else "%d %b"
-    return TimelinePanel(
-        title="What happened",
-        caption=f"{duration(end - start)} from {visit.clock(start)}",
-        ticks=[(place, when.strftime(form)) for place, when in ticks[1:]],
-        rows=rows,
-        now=None if one.ended_at else at(visit.now),
-    )
-
-
-def _runs_of(
-    detail: FlowDetail, phase: str, started: datetime | None, at: Any
-) -> list[TimelineRow]:
-    made = []
-    for done in detail.completions:
-        if done.phase != phase:
-            continue
-        css = FILL.get(appearance(done.status), "mut")
-        phrase = word(done.status) if done.records is None else f"{number(done.records)} records"
-        made.append(
-            TimelineRow(
-                name=done.processor,
-                state=appearance(done.status),
-                word=phrase,
-                bars=[
-                    _bar(at(started or done.at), at(done.at), css, f"{done.processor}: {phrase}")
-                ],
-                is_part=True,
-                href=page_of(done.run_id),
-            )
-        )
-    return made[:12]
-
-
-def _bar(left: float, right: float, css: str, label: str) -> Bar:
-    width = max(0.6, right - left)
-    return Bar(left=min(left, 100 - width), width=width, css=css, label=label)

@@ -1,0 +1,1 @@
+"""Pages of flows: the list, one flow, the grid."""
