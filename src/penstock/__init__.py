@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.access.api_keys import Role
     from penstock.alerts.records import AlertSelection, NewSilence
     from penstock.assembly.database import connect
+    from penstock.assembly.messaging.transports import open_transport
     from penstock.assembly.process import run_pending
     from penstock.client import Client
     from penstock.core.clock import from_datetime, to_datetime
@@ -170,6 +171,7 @@ __all__ = [
     "historical",
     "hour",
     "month",
+    "open_transport",
     "optional",
     "per",
     "produced",
@@ -258,6 +260,7 @@ _HOMES = {
     "historical": "penstock.pipelines.declare.needs",
     "hour": "penstock.pipelines.partition",
     "month": "penstock.pipelines.partition",
+    "open_transport": "penstock.assembly.messaging.transports",
     "optional": "penstock.pipelines.declare.needs",
     "per": "penstock.pipelines.declare.needs",
     "produced": "penstock.pipelines.declare.needs",

@@ -9,6 +9,10 @@ from penstock.sinks.postgres import PostgresSink
 from penstock.sinks.protocol import Sink
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
+from tests.bus.transports.rig import rig
+from tests.kits.nats import nats_server
+
+__all__ = ["nats_server", "rig"]
 
 OpenSink = Callable[..., Sink]
 

@@ -8,6 +8,9 @@ import pytest
 from penstock.demo.nba.season import season_write
 from penstock.demo.nba.warehouse import Season
 from tests.examples.nba_kit import KNOWN, PLAYED
+from tests.kits.nats import nats_server
+
+__all__ = ["nats_server"]
 
 
 @pytest.fixture(scope="session")

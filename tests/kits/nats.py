@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 START_SECONDS = 30.0
 PAYLOAD_BYTES = 12_000_000
@@ -77,3 +79,11 @@ class NatsServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One NATS server for the process; every rig has a prefix of its own."""
+    server = NatsServer(tmp_path_factory.mktemp("nats")).start()
+    yield server
+    server.kill()

@@ -29,6 +29,7 @@ from penstock.assembly.endpoints import (
     endpoint_problems,
 )
 from penstock.assembly.heads_file import HeadsFile
+from penstock.assembly.messaging.transports import build_bridges
 from penstock.assembly.push import (
     build_health_check,
     build_pusher,
@@ -336,6 +337,7 @@ def build_services(
         (build_evaluator(store, settings, clock=clock), _every(5 * SECOND)),
         (build_sender(store, settings, jitter=jitter, clock=clock), _every(SECOND)),
         (Monitor(store, probes.probe), _every(10 * SECOND)),
+        *((one, _every(SECOND // 4)) for one in build_bridges(store, settings, clock=clock)),
         (Aggregator(store), _every(60 * SECOND)),
         (SloRecorder(store, parse_slos(settings.slos)), _every(10 * SECOND)),
     ]

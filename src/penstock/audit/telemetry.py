@@ -273,6 +273,20 @@ class MessageHandled(Event, frozen=True, kw_only=True):
     correlation_id: str = ""
 
 
+class PushServed(Event, frozen=True, kw_only=True):
+    """A consumer responded to a push request."""
+
+    subscription: str
+    status: int
+
+
+class SinkFailed(Event, frozen=True, kw_only=True):
+    """The sink of a consumer failed, not the handler."""
+
+    subscription: str
+    error_type: str
+
+
 class PushRefused(Event, frozen=True, kw_only=True):
     """An incoming push was not accepted; the reason is for operators only."""
 

@@ -27,6 +27,7 @@ from penstock.audit.telemetry import (
     PushAccepted,
     PushPosted,
     PushRefused,
+    PushServed,
     QuotaHit,
     RequestSent,
     RunEnded,
@@ -34,6 +35,7 @@ from penstock.audit.telemetry import (
     RunStarted,
     Served,
     ServiceError,
+    SinkFailed,
     SlotLeaseLost,
     SlotReleased,
     SlotTaken,
@@ -188,7 +190,7 @@ def logged_kinds(level: str) -> list[type[Event]]:
 
     Where code logs an event itself (`log_event`), the line comes from there.
     """
-    own = {FlowEnded, GateDecided, MessageHandled, PhaseEnded, QuotaHit}
+    own = {FlowEnded, GateDecided, MessageHandled, PhaseEnded, PushServed, QuotaHit, SinkFailed}
     own |= {SlotLeaseLost, SlotReleased, SlotTaken} | (set() if level == "debug" else {RunStarted})
     return [kind for kind in Event.__subclasses__() if kind not in own]
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.asgi import PushApp
 from penstock.consumer.batch import BatchHandler, Collector, Item, finish_batch
-from penstock.consumer.disposition import Disposition, Outcome
+from penstock.consumer.disposition import Disposition, Outcome, PolicyFacts
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling
 from penstock.consumer.logline import (
@@ -47,7 +47,7 @@ from penstock.consumer.router import (
     Router,
     Shape,
 )
-from penstock.consumer.telemetry import ConsumerTelemetry
+from penstock.consumer.telemetry import ConsumerTelemetry, MeasuredSink
 from penstock.core.clock import HOUR, Micros
 from penstock.core.errors import SettingsError
 from penstock.pipelines.declare.collect import Collect
@@ -66,13 +66,13 @@ class Consumer:
     """A service that handles the messages of one subscription.
 
     name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
-    dead-letter policy, which decides what happens to poison. Omit it unless the broker cannot
-    report it: Penstock's bus and push envelopes include it in every message. topic: name for the
-    log, because push envelopes do not contain it. gate: called before every handler; it raises
-    TryAgain or Reject, or returns a value that handlers find in `message.gate`; `consumer.gates`
-    has one that evaluates a Penstock gate. alert: called at once with an Alert for a configuration
-    error, at most once a minute for the same one. verify: checks the headers of a push; it raises
-    or returns False for an unknown sender.
+    dead-letter policy, which decides what happens to poison. Omit it: a pull worker reads the
+    policy from the subscription, and push envelopes include it. topic: name for the log, because
+    push envelopes do not contain it. gate: called before every handler; it raises TryAgain
+    or Reject, or returns a value that handlers find in `message.gate`; `consumer.gates` has one
+    that evaluates a Penstock gate. alert: called at once with an Alert for a configuration error,
+    at most once a minute for the same one. verify: checks the headers of a push; it raises or
+    returns False for an unknown sender.
     """
 
     def __init__(
@@ -91,10 +91,9 @@ class Consumer:
             raise SettingsError("name", "the name of a subscription", name)
         self.name = name
         self.topic = topic
-        self.dead_letters = dead_letters
-        self._seen_policy = False
         self.verify = verify
         self.options = options = options or ConsumerOptions()
+        self.policy = PolicyFacts(name, dead_letters, options.clock)
         opened = open_sink(sink, prefix=self.options.prefix, clock=self.options.clock) \
             if isinstance(sink, str) else sink  # fmt: skip
         self.sink: Sink = opened
@@ -102,14 +101,14 @@ class Consumer:
         self._router = Router()
         self._loops = LoopRunner()
         self._alerts = AlertReports(alert, self.options.clock)
-        self.telemetry = ConsumerTelemetry(self.options)
+        self.telemetry = ConsumerTelemetry(name, self.options)
         service = options.service or name
         self._identity = Identity(service=service, env=options.env, version=options.version)
         self._handling = Handling(
             router=self._router,
-            sink=opened,
+            sink=cast("Sink", MeasuredSink(opened, self.telemetry)),
             options=self.options,
-            has_dead_letters=self.has_dead_letters,
+            has_dead_letters=self.policy.has_dead_letters,
             gate=gate,
             run_async=self._loops.run,
         )
@@ -173,15 +172,6 @@ class Consumer:
             if route.collect is not None
         )
         return self.options.outstanding or 4 * self.options.concurrency + gathered
-
-    def has_dead_letters(self, message: Message) -> bool:
-        """Return whether poison is kept by a dead-letter policy of the message's subscription.
-
-        For an unreadable body, the policy of the previous messages applies.
-        """
-        if message.has_dead_letters is not None:
-            self._seen_policy = message.has_dead_letters
-        return self._seen_policy if self.dead_letters is None else self.dead_letters
 
     def counters(self) -> dict[str, int]:
         """Return the number of messages by outcome; exact even if messages are redelivered."""
@@ -279,7 +269,7 @@ class Consumer:
 
     def _conclude(self, item: Item, end: Disposition) -> None:
         """Log the outcome once, then resolve the future; logging errors do not change it."""
-        end = replace(end, has_dead_letters=self.has_dead_letters(item.message))
+        end = replace(end, has_dead_letters=self.policy.has_dead_letters(item.message))
         try:
             self.tally[end.outcome.value] += 1
             line = log_fields(

@@ -69,6 +69,7 @@ class PushApp:
             try:
                 await self._http(scope, receive, send)
             except _Refused as refused:
+                self._consumer.telemetry.served(refused.status)
                 value = {"error": refused.reason}
                 await _respond(send, refused.status, value, refused.headers, scope)
             except _Gone:
@@ -112,6 +113,7 @@ class PushApp:
             headers = {} if delay is None else {"retry-after": str(-(-delay // SECOND))}
             if end.is_configuration:
                 headers[ERROR_KIND] = ErrorKind.CONFIGURATION.value
+            self._consumer.telemetry.served(status)
             await _respond(send, status, _reply(message, end), headers, scope)
         else:
             raise _Refused(404, f"not found; send pushes to {self._options.path}")

@@ -6,18 +6,24 @@ refused and dead-lettered; without one it is acked, because refusing it would re
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.bus.message import ErrorKind, Nack
+from penstock.bus.message import ErrorKind, Nack, SubscriptionSpec
+from penstock.bus.transports.protocol import Transport
 from penstock.consumer.failure import Failure
-from penstock.core.clock import Micros
+from penstock.consumer.message import Message
+from penstock.core.clock import Clock, Micros
+from penstock.core.errors import NotFound
 from penstock.core.records.record import seconds
 
 ACK: Final = "ack"
 NACK: Final = "nack"
 DEAD_LETTER: Final = "dead_letter"
+REFRESH_SECONDS: Final = 300.0
+log = logging.getLogger(__name__)
 
 
 class Outcome(StrEnum):
@@ -101,3 +107,48 @@ class Disposition:
             "error": None if failure is None else failure.error,
             "retryable": None if failure is None else failure.kind is not ErrorKind.POISON,
         }
+
+
+class PolicyFacts:
+    """What the broker does with failed messages, read from the subscription itself.
+
+    A pull worker reads the policy from its transport before the first pull and every few minutes.
+    Messages report whether there is a dead-letter topic if the broker says so (Penstock's bus,
+    NATS, push envelopes with a delivery attempt). A value that the program states wins over both.
+    """
+
+    def __init__(self, subscription: str, stated: bool | None, clock: Clock) -> None:
+        self.subscription = subscription
+        self.stated = stated
+        self.spec: SubscriptionSpec | None = None
+        self._seen = False
+        self._clock = clock
+        self._read_at: float | None = None
+
+    def read(self, transport: Transport) -> None:
+        """Read the policy from the broker when it is time; raise NotFound without subscription."""
+        now = self._clock.monotonic()
+        if self._read_at is not None and now - self._read_at < REFRESH_SECONDS:
+            return
+        spec = transport.read_subscription(self.subscription)
+        if spec is None:
+            raise NotFound("subscription", self.subscription)
+        if self._read_at is None and spec.dead_letter_topic is None and self.stated is None:
+            log.warning(
+                "subscription %s has no dead-letter topic: poison is kept as audit records only",
+                self.subscription,
+            )
+        self.spec, self._read_at = spec, now
+
+    def has_dead_letters(self, message: Message) -> bool:
+        """Return whether poison is kept by a dead-letter policy of the message's subscription.
+
+        For an unreadable body, the policy of the previous messages applies.
+        """
+        if message.has_dead_letters is not None:
+            self._seen = message.has_dead_letters
+        if self.stated is not None:
+            return self.stated
+        if message.has_dead_letters is None and self.spec is not None:
+            return self.spec.dead_letter_topic is not None
+        return self._seen

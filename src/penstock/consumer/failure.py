@@ -39,6 +39,8 @@ KINDS: Final[Mapping[str, ErrorKind]] = {
     ErrorType.INVALID_CONFIGURATION: ErrorKind.CONFIGURATION,
 }
 """Error types that are not transient."""
+FROM_HANDLER: Final = "_penstock_from_handler"
+"""Attribute of an exception that a handler raised, inside or outside a transaction of the sink."""
 
 
 class Reject(PenstockError):

@@ -9,6 +9,7 @@ becomes a disposition.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.bus.message import ErrorKind
 from penstock.consumer.disposition import ACK, Disposition, Outcome
-from penstock.consumer.failure import Failure, GateClosed, Reject, TryAgain, failure_of
+from penstock.consumer.failure import (
+    FROM_HANDLER,
+    Failure,
+    GateClosed,
+    Reject,
+    TryAgain,
+    failure_of,
+)
 from penstock.consumer.message import Message, read_kind, read_payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.router import Gate, Route, Router
@@ -83,8 +91,14 @@ class Handling:
 
     def call(self, route: Route, *arguments: Any) -> Any:
         """Call a sync or async handler and return its result."""
-        made = route.handler(*arguments)
-        return self.run_async(made) if route.is_async else made
+        try:
+            made = route.handler(*arguments)
+            return self.run_async(made) if route.is_async else made
+        except Exception as error:
+            # Inside a transaction this would else be counted as a failure of the sink.
+            with contextlib.suppress(AttributeError):
+                setattr(error, FROM_HANDLER, True)
+            raise
 
     def apply(
         self, tx: SinkTx, message: Message, route: Route, writes: Sequence[Upsert]

@@ -234,6 +234,7 @@ class PullWorker:
 
     def run_once(self, *, max_messages: int = 100) -> int:
         """Pull, handle and settle up to `max_messages` once; return their number."""
+        self._consumer.policy.read(self._transport)
         deliveries = self._transport.pull(self._consumer.name, max_messages=max_messages)
         self._clerk.hold(deliveries)
         for delivery in deliveries:
@@ -291,6 +292,7 @@ class PullWorker:
                 continue
             began = self._clock.monotonic()
             try:
+                self._consumer.policy.read(self._transport)
                 deliveries = self._transport.pull(
                     self._consumer.name,
                     max_messages=min(free, PULL_MAX),

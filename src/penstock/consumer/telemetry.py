@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from penstock.audit.telemetry import Events, MessageHandled
+from penstock.audit.telemetry import Events, MessageHandled, PushServed, SinkFailed
+from penstock.bus.message import ErrorKind
 from penstock.consumer.disposition import Disposition
+from penstock.consumer.failure import FROM_HANDLER, failure_of
 from penstock.consumer.message import Message
 from penstock.consumer.options import ConsumerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import SettingsError
+from penstock.sinks.protocol import Sink, SinkTx
 from penstock.telemetry.declared import parse_telemetry
 from penstock.telemetry.listener import serve_metrics
 from penstock.telemetry.process import Surroundings, open_telemetry
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import unknown_name
 
+T = TypeVar("T")
+
 
 class ConsumerTelemetry:
     """Counts the messages of a consumer, and exports them if its options say so."""
 
-    def __init__(self, options: ConsumerOptions) -> None:
+    def __init__(self, subscription: str, options: ConsumerOptions) -> None:
+        self._subscription = subscription
         given = dict(options.telemetry)
         self._port = given.pop("metrics_port", 0)
         self._host = given.pop("metrics_host", "127.0.0.1")
@@ -71,9 +79,51 @@ class ConsumerTelemetry:
             )
         )
 
+    def served(self, status: int) -> None:
+        """Emit the event of a push request that was responded to."""
+        self.events.emit(PushServed(subscription=self._subscription, status=status))
+
+    def sink_failed(self, error: Exception) -> None:
+        """Emit the event of a failure of the sink; poison and errors of handlers are none."""
+        failure = failure_of(error)
+        if failure.kind is not ErrorKind.POISON and not getattr(error, FROM_HANDLER, False):
+            event = SinkFailed(subscription=self._subscription, error_type=failure.error_type)
+            self.events.emit(event)
+
     def close(self) -> None:
         """Export what is queued; the consumer may start again."""
         with self._lock:
             stack, self._running = self._running, None
         if stack is not None:
             stack.close()
+
+
+class MeasuredSink:
+    """A sink whose failures are counted; everything else is the sink's."""
+
+    def __init__(self, sink: Sink, telemetry: ConsumerTelemetry) -> None:
+        self._sink = sink
+        self._telemetry = telemetry
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the sink's own attribute."""
+        return getattr(self._sink, name)
+
+    def transact(self, body: Callable[[SinkTx], T]) -> T:
+        """Run a transaction of the sink."""
+        return self._counted(lambda: self._sink.transact(body))
+
+    def fate(self, subscription: str, message_id: str) -> Any:
+        """Return what happened to a message before."""
+        return self._counted(lambda: self._sink.fate(subscription, message_id))
+
+    def document(self, path: str) -> Any:
+        """Return a document."""
+        return self._counted(lambda: self._sink.document(path))
+
+    def _counted(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except Exception as error:
+            self._telemetry.sink_failed(error)
+            raise

@@ -37,12 +37,17 @@ def load_pipelines(targets: Sequence[str]) -> list[Pipeline]:
     return [pipeline for pipeline, _ in found.values()]
 
 
+def load_module(target: str) -> ModuleType:
+    """Import `package.module` or `path/to/file.py`; raise InvalidInput if it cannot be imported."""
+    where = target.partition(":")[0]
+    if where.endswith(".py"):
+        return _import_file(target, Path(where))
+    return _import_module(target, where)
+
+
 def _pipelines_of(target: str) -> list[Pipeline]:
     where, _, attribute = target.partition(":")
-    if where.endswith(".py"):
-        module = _import_file(target, Path(where))
-    else:
-        module = _import_module(target, where)
+    module = load_module(target)
     if not attribute:
         inside = [value for value in vars(module).values() if isinstance(value, Pipeline)]
         if not inside:

@@ -17,11 +17,13 @@ from penstock.audit.telemetry import (
     PushAccepted,
     PushPosted,
     PushRefused,
+    PushServed,
     QuotaHit,
     RequestSent,
     RunEnded,
     RunRefused,
     ServiceError,
+    SinkFailed,
     SlotLeaseLost,
     SlotTaken,
     Swept,
@@ -82,6 +84,8 @@ class ProcessMetrics(Tally):
             PushRefused: self._push_refused,
             RequestSent: self._request_sent,
             MessageHandled: self._message_handled,
+            PushServed: self._push_served,
+            SinkFailed: self._sink_failed,
             ServiceError: self._service_error,
         }
 
@@ -237,6 +241,12 @@ class ProcessMetrics(Tally):
     def _message_handled(self, event: MessageHandled) -> None:
         self.inc("penstock_messages_handled_total", event.subscription, event.outcome)
         self.observe("penstock_message_seconds", event.subscription, value=event.seconds)
+
+    def _push_served(self, event: PushServed) -> None:
+        self.inc("penstock_consumer_requests_total", event.subscription, str(event.status))
+
+    def _sink_failed(self, event: SinkFailed) -> None:
+        self.inc("penstock_sink_errors_total", event.subscription, event.error_type)
 
 
 def _outcome(event: RunEnded) -> str:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,13 +32,17 @@ from penstock.bus.transports.capabilities import TransportCapabilities
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.bus.transports.nats.options import NatsOptions
 from penstock.bus.transports.nats.transport import NatsTransport
+from penstock.bus.transports.over_client import ClientBus
 from penstock.bus.transports.protocol import Transport
 from penstock.core.clock import SECOND
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
+from penstock.remote import connect
 from penstock.testing.clock import VirtualClock
+from tests.kits.client_harness import Harness
 from tests.kits.nats import NatsServer
+from tests.server.kit import ServedApi
 
 SPEED = 20.0
 NUMBERS = itertools.count(1)
@@ -147,6 +152,29 @@ def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
     store.close()
 
 
+def over_http(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """The embedded bus of a served API, through the client over HTTP."""
+    clock: VirtualClock = request.getfixturevalue("clock")
+    path = request.getfixturevalue("tmp_path") / "penstock.db"
+    shutil.copy(request.getfixturevalue("sqlite_template"), path)
+    store = SqliteStore(path, clock)
+    api = ServedApi(Harness(store, clock), body_max=16_000_000)
+    steady = SimpleNamespace(Random=lambda: SimpleNamespace(random=lambda: 0.0))
+    patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    patch.setattr("penstock.bus.transports.embedded.random", steady)
+    sweeper = DeliverySweeper(store, jitter=lambda: 0.0)
+
+    def pass_seconds(seconds: float) -> None:
+        clock.advance(int(seconds * SECOND))
+        sweeper.run_once()
+
+    url = f"http://127.0.0.1:{api.server.port}"
+    with connect(url, key=api.keys["admin"], allow_plain=True) as client:
+        yield Rig(ClientBus(client), ClientBus(client), pass_seconds)
+    api.stop()
+    store.close()
+
+
 def nats(request: pytest.FixtureRequest) -> Iterator[Rig]:
     """A real NATS server, whose time runs twenty times as fast as the declarations say."""
     server: NatsServer = request.getfixturevalue("nats_server")
@@ -163,18 +191,11 @@ def nats(request: pytest.FixtureRequest) -> Iterator[Rig]:
     )
 
 
-@pytest.fixture(scope="session")
-def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """One NATS server for the process; every rig has a prefix of its own."""
-    server = NatsServer(tmp_path_factory.mktemp("nats")).start()
-    yield server
-    server.kill()
-
-
 RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
     "embedded-sqlite": partial(embedded, "sqlite"),
     "embedded-postgres": partial(embedded, "postgres"),
     "embedded-postgres-plain": partial(embedded, "postgres-plain"),
+    "http": over_http,
     "nats": nats,
 }
 

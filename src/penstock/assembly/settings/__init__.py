@@ -226,6 +226,19 @@ class Settings:
     incoming_push: Mapping[str, Any] = _setting(
         {}, "External subscriptions that may push here, by name; see docs/how-to/push-messages.md."
     )
+    transport_url: str = _setting(
+        "",
+        "Transport of programs that call `open_transport`, and of `penstock subscriptions diff`: "
+        "sqlite:…, postgresql://…, https://…, nats://… or pubsub://…; empty for the database.",
+    )
+    declarations: tuple[str, ...] = _setting(
+        (), "Modules or files whose topics and subscriptions are compared with the transport."
+    )
+    bridges: Mapping[str, Any] = _setting(
+        {},
+        "Topics that are sent to and received from other brokers, by the bridge's name; see "
+        "docs/how-to/move-between-transports.md.",
+    )
     service: str = _setting("", "Service that executions are recorded under; or K_SERVICE.")
     revision: str = _setting("", "Revision of that service's code; K_REVISION when it is not set.")
     alerts: Mapping[str, Any] = _setting(
@@ -421,6 +434,10 @@ def _check(settings: Settings) -> None:
         from penstock.bus.incoming.inbound_push import parse_incoming  # on use: see the docstring
 
         parse_incoming(settings.incoming_push, egress_rules(settings))
+    if settings.bridges:
+        from penstock.bus.transports.bridges import parse_bridges  # on use: see the docstring
+
+        parse_bridges(settings.bridges)
     if settings.alerts:
         from penstock.alerts.rules import check_alerts  # on use: see the docstring
 

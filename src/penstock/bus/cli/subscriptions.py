@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from penstock.bus.cli.declared import apply, diff
 from penstock.bus.cli.topics import LIMIT, OWNER_OPTION, content
 from penstock.bus.message import ErrorKind, Nack
 from penstock.bus.records import StoredSubscription, Subscription, SubscriptionDetail
@@ -28,6 +29,10 @@ UNDECLARED_FIELDS = frozenset({"version", "created_at", "created_by", "is_paused
 @click.group(cls=Group)
 def subscriptions() -> None:
     """Create, inspect, pull, seek and pause subscriptions."""
+
+
+subscriptions.add_command(diff)
+subscriptions.add_command(apply)
 
 
 @subscriptions.command("list")

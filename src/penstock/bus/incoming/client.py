@@ -9,14 +9,13 @@ after the commit, never before.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.access.store.registry import customer_get
 from penstock.bus.envelope import Poison, PushedMessage, decode
 from penstock.bus.incoming.inbound_push import IncomingPush
+from penstock.bus.incoming.store import incoming_publish, topic_for_incoming, unusable_keep
 from penstock.bus.message import (
     DEAD_LETTER_SUFFIX,
     ERROR_KIND,
@@ -25,19 +24,10 @@ from penstock.bus.message import (
     SOURCE_SUBSCRIPTION,
     ErrorKind,
     NewMessage,
-    TopicSpec,
 )
-from penstock.bus.store.messages import Published, message_publish_to
-from penstock.bus.store.topics import (
-    SYSTEM,
-    OpenTopic,
-    topic_declare,
-    topic_open_find,
-    topic_open_named,
-)
+from penstock.bus.store.topics import SYSTEM, OpenTopic
 from penstock.core.errors import DuplicateRequest, SettingsError
 from penstock.db.store import Transactions, Tx
-from penstock.flows.store.logs import dead_letter_put_report
 
 ACTOR: Final = "push"
 POISON: Final = "POISON_ENVELOPE"
@@ -78,12 +68,7 @@ def _publish(store: Transactions, row: IncomingPush, pushed: PushedMessage) -> P
         dedupe_id=f"push/{row.name}/{pushed.message_id}",
     )
 
-    def body(tx: Tx) -> Published:
-        done = message_publish_to(tx, _topic(tx, row, row.topic), [message])
-        _wake(store, tx, done.wake)
-        return done
-
-    done = store.write(body)
+    done = store.write(lambda tx: incoming_publish(tx, _topic(tx, row, row.topic), [message]))
     outcome = "published" if done.new else "duplicate"
     return PushOutcome(outcome=outcome, message_id=pushed.message_id)
 
@@ -106,14 +91,7 @@ def _poison(store: Transactions, row: IncomingPush, raw: bytes, poison: Poison) 
 
     def body(tx: Tx) -> None:
         topic = _topic(tx, row, row.topic + DEAD_LETTER_SUFFIX)
-        done = message_publish_to(tx, topic, [message])
-        if done.new:
-            detail = {"subscription": row.name, "copy": done.message_ids[0], **found}
-            dead_letter_put_report(tx, {
-                "customer": topic.customer_key, "partition": None, "correlation_id": None,
-                "error_type": POISON, "error_details": json.dumps(detail),
-            })  # fmt: skip
-        _wake(store, tx, done.wake)
+        unusable_keep(tx, topic, message, POISON, {"subscription": row.name, **found})
 
     store.write(body)
     return PushOutcome(outcome="kept", **found)
@@ -128,13 +106,4 @@ def _topic(tx: Tx, row: IncomingPush, name: str) -> OpenTopic:
             setting = f"incoming_push.{row.name}.customer"
             raise SettingsError(setting, "an existing customer", row.customer)
         customer = found
-    topic = topic_open_find(tx, name, customer)
-    if topic is None:
-        topic_declare(tx, TopicSpec(name=name), customer, ACTOR)
-        topic = topic_open_named(tx, name, customer)
-    return topic
-
-
-def _wake(store: Transactions, tx: Tx, wake: Sequence[str] | set[str]) -> None:
-    if wake:
-        tx.after_commit(lambda: store.wake(sorted(wake)))
+    return topic_for_incoming(tx, name, ACTOR, customer)

@@ -7,7 +7,7 @@ client library, so that the table exists without any extra.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from penstock.bus.rules import MESSAGE_BYTES_MAX
@@ -76,6 +76,8 @@ EMBEDDED: Final = TransportCapabilities(
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=None,
 )
+HTTP: Final = replace(EMBEDDED, name="http", one_transaction_with_store=False)
+"""The embedded bus over the API."""
 NATS: Final = TransportCapabilities(
     name="nats",
     extra="nats",
@@ -95,5 +97,5 @@ NATS: Final = TransportCapabilities(
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=120,
 )
-TRANSPORTS: Final = (EMBEDDED, NATS)
+TRANSPORTS: Final = (EMBEDDED, HTTP, NATS)
 """Every transport, in the order of the table."""

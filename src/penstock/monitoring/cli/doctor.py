@@ -93,6 +93,7 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
             yield _poison(client)
             yield _push(client, settings)
             yield _endpoints(client, settings)
+            yield from _transports(settings)
             if verify_journal:
                 yield _journal(client)
     except PenstockError as error:
@@ -393,6 +394,21 @@ def _endpoints(client: Client, settings: Settings) -> CheckResult:
         return CheckResult("endpoints", "OK", "every HTTP processor can be served")
     says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
     return CheckResult("endpoints", "WARN", says, "See docs/how-to/http-processors.md.")
+
+
+def _transports(settings: Settings) -> Iterator[CheckResult]:
+    """Check that brokers can be reached and have what is declared, where any are set."""
+    if not settings.bridges and not settings.declarations:
+        return
+    # Imported here because it loads the store.
+    from penstock.assembly.messaging.transports import transport_problems
+
+    found = transport_problems(settings)
+    if not found:
+        yield CheckResult("transports", "OK", "topics and subscriptions are as declared")
+        return
+    says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+    yield CheckResult("transports", "WARN", says, "penstock subscriptions apply")
 
 
 def _journal(client: Client) -> CheckResult:

@@ -1,0 +1,1 @@
+"""Assembly of transports and bridges."""
