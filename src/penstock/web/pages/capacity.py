@@ -82,6 +82,20 @@ def _learned(one: Limit) -> str:
     return f"learned {one.learned_capacity:g} of {one.capacity} configured"
 
 
+def _limit_sentence(one: Limit, queue: int) -> str:
+    waits = plural(queue, "request waits", "requests wait")
+    if one.effective_capacity is None:
+        return f"It limits a rate, not how many work at once. {waits.capitalize()}."
+    learned = ""
+    if one.capacity is not None and one.effective_capacity < one.capacity:
+        learned = (
+            f" Configured {number(one.capacity)}, learned {number(one.effective_capacity)}: each "
+            "quota error halves it, and a full round of successes adds one."
+        )
+    held = plural(one.held, "slot is", "slots are")
+    return f"{held} held, capacity {number(one.effective_capacity)}; {waits}.{learned}"
+
+
 def _slots(one: Limit) -> tuple[int, int, int]:
     """Return how many slots are held, free and learned away."""
     usable = one.effective_capacity or 0
@@ -99,14 +113,15 @@ def limit(visit: Visit) -> WebPage:
         title=one.name,
         nav="limits",
         crumbs=[("/limits", "Limits")],
-        sentence=f"{number(one.held)} of {number(one.effective_capacity)} slots are held; "
-        f"{plural(queue, 'request waits', 'requests wait')}.",
+        sentence=_limit_sentence(one, queue),
         top=[
             FiguresPanel(
                 title="Now",
                 figures=[
                     Figure(
-                        label="Capacity", value=number(one.effective_capacity), small=_learned(one)
+                        label="Capacity",
+                        value=number(one.effective_capacity),
+                        small="" if one.capacity is None else f"of {number(one.capacity)}",
                     ),
                     Figure(label="Held", value=number(one.held)),
                     Figure(label="In the queue", value=number(queue)),
