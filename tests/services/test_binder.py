@@ -180,6 +180,31 @@ class TestConfigs:
         assert started == {encode("cfg", one.config_id) for one in (first, other)}
         assert encode("cfg", off.config_id) not in started
 
+    @pytest.mark.parametrize("attributes", [{"correlation_id": "injury-7"}, {}])
+    def test_a_run_carries_the_correlation_of_its_message(
+        self, harness: Harness, binder: Binder, attributes: dict[str, str]
+    ) -> None:
+        """Run, execution and trace agree on the message's correlation id, or on its own id."""
+        harness.config(event_topic="feed")
+        harness.client.topics.create(Topic(name="feed"))
+        binder.run_once()
+        (message_id,) = publish(harness, {}, **attributes)
+        binder.run_once()
+        expected = attributes.get("correlation_id", str(message_id))
+        held = harness.take()
+        assert held.correlation_id == expected
+        harness.complete(held)
+        run = harness.run(held.run_id)
+        assert (run.correlation_id, run.trigger_message_id) == (expected, str(message_id))
+        executions = harness.client.tracking.executions(run.run_id).items
+        mine = [one.correlation_id for one in executions if one.execution_id == run.run_id]
+        assert mine == [expected]
+        by_message = harness.client.diagnostics.trace(str(message_id))
+        assert by_message.correlation_id == expected
+        assert [one.run_id for one in by_message.steps if one.kind == "execution"] == [run.run_id]
+        assert harness.client.diagnostics.trace(run.run_id).steps == by_message.steps
+        assert harness.client.diagnostics.trace(expected).steps == by_message.steps
+
     def test_overlap_is_recorded(self, harness: Harness, binder: Binder) -> None:
         """A message that arrives before the previous run ended is skipped and recorded."""
         config = harness.config(event_topic="feed", overlap="skip")

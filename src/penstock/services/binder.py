@@ -44,7 +44,6 @@ from penstock.client import Client
 from penstock.core.errors import InvalidInput, StoreError
 from penstock.core.fields import check_customer
 from penstock.core.json_profile import parse_json as parse_json
-from penstock.core.tracing.trace_context import TRACEPARENT, message_correlation
 from penstock.db.in_transaction import InTransaction
 from penstock.db.isolation import shares, write_isolated
 from penstock.db.store import StoreView, Tx
@@ -54,7 +53,13 @@ from penstock.runs.client.submission import CheckedSubmission, check_many, inser
 from penstock.runs.records import Submission
 from penstock.services.config_starts import ConfigStarts
 from penstock.services.customer_threads import CustomerThreads
-from penstock.services.message_results import ACTOR, CUSTOMER_ATTRIBUTE, nack_of, origin_of
+from penstock.services.message_results import (
+    ACTOR,
+    CUSTOMER_ATTRIBUTE,
+    correlation_of,
+    nack_of,
+    origin_of,
+)
 
 BATCH = 32
 PAGE = 1_000
@@ -249,7 +254,7 @@ def _report(binding: Binding, one: LeasedDelivery) -> ProcessorReport:
     """Return the completion that a message reports."""
     payload = parse_message_object(one.data)
     payload.setdefault("pipeline_template", binding.pipeline)
-    payload.setdefault("correlation_id", _correlation(one))
+    payload.setdefault("correlation_id", correlation_of(one))
     if payload.get("processor_name") is None:
         raise InvalidInput("processor_name", "the name of the completed processor", None)
     return report_from_message(payload)
@@ -286,15 +291,8 @@ def _submission(binding: Binding, one: LeasedDelivery, customer: str | None) -> 
         partition=one.attributes.get("partition"),
         parameters=parse_message_object(one.data) or None,
         ordering_key=one.ordering_key,
-        correlation_id=_correlation(one),
+        correlation_id=correlation_of(one),
         mode=one.attributes.get(MODE_ATTRIBUTE),
-    )
-
-
-def _correlation(one: LeasedDelivery) -> str | None:
-    """Return the correlation id of what a message causes, or of the trace that it belongs to."""
-    return message_correlation(
-        one.attributes.get("correlation_id"), one.attributes.get(TRACEPARENT)
     )
 
 

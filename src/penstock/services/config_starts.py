@@ -30,6 +30,7 @@ from penstock.schedules.store.configs import config_get, config_lock
 from penstock.services.message_results import (
     ACTOR,
     CUSTOMER_ATTRIBUTE,
+    correlation_of,
     is_poison,
     nack_of,
     origin_of,
@@ -229,6 +230,7 @@ def _event(config: ConfigRow, info: PipelineInfo, one: LeasedDelivery) -> EventS
     schema = info.definition.get("parameters")
     message = (one.data, one.attributes)
     event = event_start(config.event_mapping, message, config.parameters, schema)
+    event = event._replace(correlation_id=correlation_of(one))
     if event.partition is not None:
         check_partition(partition_rule_of(info.definition), event.partition)
     return event

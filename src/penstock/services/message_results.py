@@ -10,6 +10,7 @@ from penstock.bus.store.topics import SubscriptionRow
 from penstock.core.error_classification import classify
 from penstock.core.errors import DeclarationError, InvalidInput, NotFound, PenstockError
 from penstock.core.redact import redact_text
+from penstock.core.tracing.trace_context import TRACEPARENT, message_correlation
 from penstock.runs.rows import MessageOrigin
 
 ACTOR = "binder"
@@ -42,6 +43,15 @@ def is_poison(error: Exception) -> bool:
     if isinstance(error, PenstockError):
         return isinstance(error, InvalidInput | NotFound | DeclarationError)
     return isinstance(error, PERMANENT_ERRORS)
+
+
+def correlation_of(one: LeasedDelivery) -> str:
+    """Return the correlation id of what a message starts: its own, that of its trace, or its id.
+
+    A handler that publishes with `Message.follow_up` uses the same.
+    """
+    own = message_correlation(one.attributes.get("correlation_id"), one.attributes.get(TRACEPARENT))
+    return own or str(one.message_id)
 
 
 def origin_of(sub: SubscriptionRow, one: LeasedDelivery) -> MessageOrigin:
