@@ -71,8 +71,9 @@ bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
 	$(BIN)/python -m tests.harness.simulate --seeds $(SEEDS)
 
-crash: $(STAMP) ## Kill a flow's process at every commit; kill publishers, consumers and servers
+crash: $(STAMP) ## Kill a flow's process at every commit; kill backfills, publishers, consumers and servers
 	$(BIN)/python -m tests.harness.crashing
+	$(BIN)/python -m tests.harness.crash_backfill
 	$(BIN)/python -m tests.harness.crash_bus
 	$(BIN)/python -m benchmarks limit_crash
 

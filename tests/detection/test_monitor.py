@@ -18,7 +18,11 @@ from penstock.detection.monitor import Monitor
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.testing.clock import VirtualClock
+from tests.kits.commands import execute
 from tests.kits.flows import Stage, chain, work
+
+SHOWS = ("why ", "explain ", "freshness ", "gate history ", "runs list ")
+"""Commands of alerts that change nothing; `test_fixes.py` executes those that act."""
 
 
 class Watch:
@@ -54,6 +58,8 @@ class Watch:
                 assert values["values"], rule
                 assert values["threshold"], rule
                 dispatch(values["fix"])
+                if values["fix"].removeprefix("penstock ").startswith(SHOWS):
+                    assert execute(self.stage.client, values["fix"]), rule
                 found.append((rule, severity))
         listed = [
             (one.rule, str(one.severity)) for one in self.stage.client.detections.list().items

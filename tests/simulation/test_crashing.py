@@ -56,3 +56,10 @@ def test_flow_events_taken_in_a_separate_transaction() -> None:
     done = _run("-c", _TWO_STEPS)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "CrashTestFailed: killed right" in done.stderr
+
+
+def test_a_backfill_is_killed_twice() -> None:
+    """Killed after a third and two thirds, a backfill does each partition exactly once."""
+    done = _run("-m", "tests.harness.crash_backfill", "--engine", "sqlite", "--partitions", "24")
+    assert done.returncode == 0, done.stderr
+    assert "24 partitions each once after 2 kills" in done.stdout

@@ -1,0 +1,40 @@
+"""Commands that alerts and interventions print, executed against the store of a test."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from click.testing import CliRunner
+
+from penstock.cli import cli
+from penstock.cli.app import App
+from penstock.client import Client
+
+
+def printed_commands(text: str) -> list[str]:
+    """The commands in a message, up to the end of their sentence, comment or line."""
+    found = re.findall(r"penstock [^\n#]+?(?=[.,](?:\s|$)|\s*#|\s*$)", text, re.MULTILINE)
+    return [line.strip() for line in found]
+
+
+def execute(client: Client, line: str) -> str:
+    """Run a printed command as a person would, confirming it; return what it prints.
+
+    It uses the test's client, whose store has the test's clock.
+    """
+
+    @contextmanager
+    def connect(app: App) -> Iterator[object]:
+        app.where = "the test's database"
+        yield client.dry_run() if app.is_dry_run else client
+
+    words = shlex.split(line)
+    assert words[0] == "penstock", line
+    with patch.object(App, "connect", connect):
+        result = CliRunner().invoke(cli, words[1:], input="y\n")
+    assert result.exit_code == 0, (line, result.output, result.exception)
+    return result.output
