@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.access.client.logins import Logins
     from penstock.alerts.client.alerts import Alerts
     from penstock.analytics.client import Analytics
+    from penstock.analytics.review.client import Reviews
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.core.naming import CustomerKey
@@ -270,6 +271,13 @@ class UseCaseGroups(_GroupContext):
         from penstock.shipping.client import AuditSinks  # loaded on first use
 
         return self._group(AuditSinks, self._store, self._names)
+
+    @cached_property
+    def reviews(self) -> Reviews:
+        """Reviews: the daily checks and the weekly report."""
+        from penstock.analytics.review.client import Reviews  # loaded on first use
+
+        return self._group(Reviews, self._store, self._names)
 
     @cached_property
     def detections(self) -> Detections:

@@ -4,7 +4,7 @@ from tests.cli.alert_commands import ALERT_READS
 
 READ_AT = (
     "why", "trace", "find", "analytics dependencies", "analytics trends", "analytics acks",
-    "analytics runs",
+    "analytics runs", "report",
 )  # fmt: skip
 """Reads that say when they were made."""
 READS = [
@@ -14,6 +14,7 @@ READS = [
     "analytics trends --pipeline pair",
     "analytics acks --hours 2",
     "analytics runs --bucket 1d",
+    "report --json",
     "analytics validation",
     "analytics overrides --customer acme",
     "analytics end-to-end",

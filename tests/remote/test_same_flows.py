@@ -256,6 +256,8 @@ class TestGates:
         same(served, remote, "analytics", "acknowledgments", hours=3)
         same(served, remote, "analytics", "end_to_end", pipeline="daily")
         same(served, remote, "audit_sinks", "status", "parquet:x")
+        same(served, remote, "reviews", "health", customer="acme")
+        same(served, remote, "reviews", "weekly", days=7)
 
     def test_breakers(self, served: ServedApi, remote: RemoteClient) -> None:
         """Breakers are listed, explained and reset once."""

@@ -264,6 +264,8 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/exports/{kind}": lambda _: ("/exports/runs", None),
     "GET /api/v1/seals": lambda _: ("/seals", None),
     "GET /api/v1/dependencies/health": lambda _: ("/dependencies/health?days=3", None),
+    "GET /api/v1/reviews/daily": lambda _: ("/reviews/daily", None),
+    "GET /api/v1/reviews/weekly": lambda _: ("/reviews/weekly", None),
     "GET /api/v1/trends": lambda _: ("/trends?days=3", None),
     "GET /api/v1/series/runs": lambda _: ("/series/runs?bucket=1h", None),
     "GET /api/v1/analytics/acknowledgments": lambda _: ("/analytics/acknowledgments", None),

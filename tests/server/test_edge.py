@@ -102,5 +102,7 @@ def test_slow_routes() -> None:
         "POST /api/v1/gates/check",
         "POST /api/v1/gates/backtest",
         "GET /api/v1/detections",
+        "GET /api/v1/reviews/daily",
+        "GET /api/v1/reviews/weekly",
         "GET /api/v1/verification",
     }

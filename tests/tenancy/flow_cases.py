@@ -122,6 +122,8 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "analytics.dependency_health": [
         lambda c, t: c.analytics.dependency_health(customer=t.customer_id)
     ],
+    "reviews.health": [lambda c, t: c.reviews.health(customer=t.customer_id)],
+    "reviews.weekly": [lambda c, t: c.reviews.weekly(customer=t.customer_id)],
     "analytics.trends": [lambda c, t: c.analytics.trends(customer=t.customer_id)],
     "analytics.run_series": [lambda c, t: c.analytics.run_series(customer=t.customer_id)],
     "analytics.acknowledgments": [lambda c, t: c.analytics.acknowledgments(customer=t.customer_id)],

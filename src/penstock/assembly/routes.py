@@ -7,6 +7,7 @@ from typing import Final
 from penstock.access.api import customers, keys
 from penstock.alerts import api as alerts
 from penstock.analytics import api as analytics
+from penstock.analytics.review import api as reviews
 from penstock.bus.api import deliveries, subscriptions, topics
 from penstock.bus.incoming import api as incoming
 from penstock.client import Client
@@ -51,6 +52,7 @@ _MODULES: Final = (
     breakers,
     recovery,
     analytics,
+    reviews,
     detection,
     shipping,
     pauses,

@@ -100,6 +100,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show when a flow will probably end, and how likely it misses its service level.",
     ),
     "freshness": ("detection.cli", "Show the age of tables that have a freshness policy."),
+    "top": ("monitoring.cli.top", "Show runs in progress, limits and backlogs, live."),
+    "health": (
+        "analytics.review.cli",
+        "Run the daily checks: nacks, missing tables, overrides, failures, late starts.",
+    ),
+    "report": (
+        "analytics.review.cli",
+        "Write the weekly report: failures by kind, trends, and what to do about them.",
+    ),
     "analytics": (
         "analytics.cli",
         "Show figures over what ended: dependencies, trends, acknowledgments, durations.",

@@ -50,6 +50,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Pauses": "penstock.schedules.api.pauses",
     "Previews": "penstock.flows.api",
     "Recovery": "penstock.recovery.api",
+    "Reviews": "penstock.analytics.review.api",
     "Runs": "penstock.runs.api",
     "Schedules": "penstock.schedules.api.load_map",
     "Slos": "penstock.slos.api",

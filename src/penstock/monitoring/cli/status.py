@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,6 +16,7 @@ from penstock.client import UseCaseGroups
 from penstock.core.clock import Micros, from_datetime
 from penstock.core.errors import Forbidden
 from penstock.core.records.record import to_json_value
+from penstock.monitoring.cli.live_view import is_interactive, watch
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
 
@@ -21,15 +24,37 @@ MANY = 1_000
 
 
 @click.command("status", cls=Command)
+@click.option("--watch", "is_watched", is_flag=True,
+              help="Stay and refresh; q quits. Without a terminal, print once.")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True,
+              metavar="SECONDS", help="Time between two refreshes.")  # fmt: skip
 @click.pass_obj
-def status(app: App) -> None:
+def status(app: App, is_watched: bool, interval: float) -> None:
     """Show the queue, today's totals, live processes and open alerts."""
     with app.connect() as client:
-        overview = client.views.overview()
-        sessions = _sessions(client)
-        alerts = len(client.alerts.list(state="open", limit=MANY).items)
-        dead = len(client.dead_letters.list(limit=MANY).items)
-        pauses = len(client.pauses.list())
+        if is_watched and app.format == "table" and is_interactive():
+            watch(lambda: _captured(app, client), lambda _: True, interval)
+        else:
+            _show(app, client)
+
+
+def _captured(app: App, client: UseCaseGroups) -> Any:
+    """Return what the command prints, as a frame of a live view."""
+    # Imported here because importing rich takes 100 ms.
+    from rich.text import Text
+
+    made = io.StringIO()
+    with contextlib.redirect_stdout(made):
+        _show(app, client)
+    return Text.from_ansi(made.getvalue() + "\nq quits")
+
+
+def _show(app: App, client: UseCaseGroups) -> None:
+    overview = client.views.overview()
+    sessions = _sessions(client)
+    alerts = len(client.alerts.list(state="open", limit=MANY).items)
+    dead = len(client.dead_letters.list(limit=MANY).items)
+    pauses = len(client.pauses.list())
     now = from_datetime(overview.as_of)
     warnings = _warnings(overview, sessions or ())
     record: dict[str, Any] = {

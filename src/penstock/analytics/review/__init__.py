@@ -1,0 +1,1 @@
+"""Reviews of an installation: the daily checks and the weekly report."""
