@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Final
+
+from penstock.bus.store.backlog import BacklogRow
+from penstock.core.clock import to_datetime
 from penstock.web.pages.data import as_text
 from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
@@ -21,6 +26,9 @@ from penstock.web.parts import (
 )
 from penstock.web.visit import PAGE_ROWS, Visit
 from penstock.web.words import duration, number
+
+LATE: Final = timedelta(minutes=5)
+"""Age of the oldest message from which on a subscription is behind."""
 
 
 def topics(visit: Visit) -> WebPage:
@@ -66,26 +74,53 @@ def _topics(visit: Visit) -> TablePanel:
     )
 
 
+def _waiting(visit: Visit) -> dict[tuple[str | None, str], BacklogRow]:
+    """Return the backlogs by owner and name; none for a key that is bound to a customer."""
+    if visit.is_bound:
+        return {}
+    found = visit.client.subscriptions.backlogs(limit=PAGE_ROWS)
+    return {(one.customer_id, one.subscription): one.backlog for one in found}
+
+
+def _backlog_cells(visit: Visit, found: BacklogRow | None) -> list[Cell]:
+    if found is None:
+        return [text("–") for _ in range(4)]
+    oldest = None if found.oldest_at is None else to_datetime(found.oldest_at)
+    is_late = oldest is not None and visit.now - oldest > LATE
+    return [
+        text(number(found.ready + found.behind)),
+        text(number(found.leased)),
+        text(number(found.delayed), css="warn" if found.delayed else ""),
+        text(visit.age(oldest), css="warn" if is_late else ""),
+    ]
+
+
 def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
     page = visit.client.subscriptions.list(topic=topic, customer=visit.customer, limit=PAGE_ROWS)
+    backlogs = _waiting(visit)
     return TablePanel(
         title="Subscriptions",
         columns=[
             TableColumn(title="subscription"),
             TableColumn(title="state"),
-            TableColumn(title="kind"),
+            TableColumn(title="waiting", css="r"),
+            TableColumn(title="held", css="r"),
+            TableColumn(title="retrying", css="r"),
+            TableColumn(title="oldest", css="r"),
             TableColumn(title="tries", css="r lo"),
-            TableColumn(title="dead letters to", css="lo"),
         ],
         rows=[
             [
-                Cell(text=one.name, href=address("subscriptions", one.name), small=one.topic),
+                Cell(
+                    text=one.name,
+                    href=address("subscriptions", one.name),
+                    small=f"{one.kind} · {one.topic}",
+                ),
                 Cell(text="paused", state="paused")
                 if one.is_paused
                 else Cell(text="active", state="complete"),
-                text(one.kind),
+                *_backlog_cells(visit, backlogs.get((visit.customer, one.name))),
                 text(number(one.max_attempts)),
-                text(one.dead_letter_topic or "–"),
             ]
             for one in page.items
         ],

@@ -126,7 +126,7 @@ def _figures(visit: Visit) -> FiguresPanel:
                 small=oldest,
                 href=address("runs", state="PENDING"),
             ),
-            Figure(label="Later", value=number(seen.later_runs), small="retries and delays"),
+            Figure(label="Later", value=number(seen.later_runs), small="retries"),
             Figure(
                 label="Held",
                 value=number(seen.paused_runs + seen.blocked_runs),
