@@ -30,7 +30,7 @@ JournalPosition: TypeAlias = tuple[int | None, str, int]
 """Cluster (None for all), transaction and number of the entry after which a list goes on."""
 NEWEST = ("9223372036854775807", 2**63 - 1)
 """A position behind which every entry of a cluster is."""
-WINDOW = 20_000
+WINDOW = 5_000
 """Entries that one page of a filtered list reads at most."""
 
 
@@ -56,7 +56,9 @@ def journal_list(
     """
     cluster, xid, seq = after or (journal_cluster(tx) if tx.sees_all else None, *NEWEST)
     position: dict[str, Any] = {"cluster": cluster, "xid": xid, "seq": seq}
-    end = first(tx.rows("journal_window", {**position, "window": WINDOW}))
+    is_filtered = wanted != JournalFilter()
+    window = {**position, "window": WINDOW}
+    end = first(tx.rows("journal_window", window)) if is_filtered else None
     until_xid, until_seq = ("0", 0) if end is None else end
     bounds = {"until_xid": until_xid, "until_seq": until_seq, "limit": limit}
     found = tx.rows("journal_list", {**position, **bounds, **wanted._asdict()})

@@ -133,7 +133,7 @@ def _note(found: int, cursor: str | None) -> list[NotePanel]:
         return []
     return [
         NotePanel(
-            text="A page looks through 20,000 entries. Older ones may fit as well: go on with "
+            text="A page looks through 5,000 entries. Older ones may fit as well: go on with "
             "Older.",
         )
     ]
