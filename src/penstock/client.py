@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from penstock.shipping.client import AuditSinks
     from penstock.slos.client import Slos
     from penstock.tracking.client import Tracking
+    from penstock.usage.client.anomalies import Anomalies
+    from penstock.usage.client.budgets import Budgets
+    from penstock.usage.client.pools import Pools
 
 __all__ = ["Client", "UseCaseGroups"]
 
@@ -72,8 +75,8 @@ def _connect_hooks() -> None:
 connect_on_first_use(_connect_hooks)
 
 
-class _GroupContext:
-    """What every group of use cases is made with."""
+class MeasuredGroups:
+    """The use cases about what was measured: service levels, usage."""
 
     _store: Transactions
     _names: NameResolver
@@ -95,8 +98,36 @@ class _GroupContext:
         """Return the use cases of one subject; a remote client returns those over HTTP."""
         return kind(*args, **kwargs)
 
+    @cached_property
+    def slos(self) -> Slos:
+        """Service levels: targets, error budgets, breaches."""
+        from penstock.slos.client import Slos  # loaded on first use
 
-class UseCaseGroups(_GroupContext):
+        return self._group(Slos, self._store, self._names)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """Budgets of pipelines and customers: set, list, lift, remove."""
+        from penstock.usage.client.budgets import Budgets  # loaded on first use
+
+        return self._group(Budgets, self._store, self._names, self.actor)
+
+    @cached_property
+    def anomalies(self) -> Anomalies:
+        """Executions that are unlike those before them."""
+        from penstock.usage.client.anomalies import Anomalies  # loaded on first use
+
+        return self._group(Anomalies, self._store, self._names)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """The load of pools, and how many workers they need."""
+        from penstock.usage.client.pools import Pools  # loaded on first use
+
+        return self._group(Pools, self._store, self._names)
+
+
+class UseCaseGroups(MeasuredGroups):
     """The use cases of Penstock, grouped by subject; a group is loaded when it is first used."""
 
     def dry_run(self) -> UseCaseGroups:
@@ -285,13 +316,6 @@ class UseCaseGroups(_GroupContext):
         from penstock.detection.client import Detections  # loaded on first use
 
         return self._group(Detections, self._store, self._names)
-
-    @cached_property
-    def slos(self) -> Slos:
-        """Service levels: targets, error budgets, breaches."""
-        from penstock.slos.client import Slos  # loaded on first use
-
-        return self._group(Slos, self._store, self._names)
 
     @cached_property
     def breakers(self) -> Breakers:

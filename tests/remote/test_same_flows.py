@@ -30,6 +30,7 @@ from penstock.recovery.records import BackfillRequest, CancelRequest, ConfigEdit
 from penstock.remote.client import RemoteClient
 from penstock.schedules.records import ConfigChange
 from penstock.slos.recorder import SloRecorder
+from penstock.usage.records import NewBudget
 from tests.remote.test_same_records import remote, same
 from tests.server.flow_scene import PAST, TODAY, flow_things
 from tests.server.kit import ServedApi
@@ -245,6 +246,11 @@ class TestGates:
         same(served, remote, "slos", "list", customer="acme", limit=3)
         assert remote.slos.list().items
         same(served, remote, "slos", "breaches", limit=2)
+        remote.budgets.set(NewBudget(scope="customer", subject="acme", amount=5))
+        same(served, remote, "budgets", "list")
+        same(served, remote, "anomalies", "list", only_open=True)
+        same(served, remote, "pools", "list")
+        same(served, remote, "pools", "desired_workers", "default")
 
     def test_analytics(self, served: ServedApi, remote: RemoteClient) -> None:
         """Figures over what ended are equal."""

@@ -17,6 +17,7 @@ from penstock.core.ids import encode
 from penstock.runs.external.client.work import Claimed, ExternalWorker, FailureReport
 from penstock.runs.records import Submission
 from penstock.schedules.records import Config, ConfigChange
+from penstock.usage.records import NewBudget
 from tests.kits.client_harness import Harness
 from tests.server.alert_scene import ALERT_CALLS, AlertThings, alert_things
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
@@ -74,6 +75,7 @@ def scene(harness: Harness, customer: str) -> Scene:
     key = client.keys.create(f"for-{customer}", Role.VIEWER, customer=customer)
     spare = client.keys.create(f"spare-{customer}", Role.VIEWER, customer=customer)
     client.pauses.pause("config", config.config_id, reason="a rest")
+    client.budgets.set(NewBudget(scope="customer", subject=customer, amount=100))
     numbers = {name: one.run.run_id for name, one in held.items()}
     numbers |= {"dead": ended[0].run.run_id, "ended": ended[1].run.run_id}
     numbers |= {"again": ended[2].run.run_id}
@@ -282,6 +284,19 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/detections": lambda _: ("/detections", None),
     "GET /api/v1/freshness": lambda _: ("/freshness", None),
     "GET /api/v1/slos": lambda s: (f"/slos?customer_id={s.customer}", None),
+    "GET /api/v1/budgets": lambda _: ("/budgets", None),
+    "POST /api/v1/budgets": lambda s: (
+        "/budgets",
+        {"scope": "customer", "subject": s.customer, "amount": 5, "period": "day"},
+    ),
+    "POST /api/v1/budgets/{scope}/{subject}/lift": lambda s: (
+        f"/budgets/customer/{s.customer}/lift",
+        {"reason": "a test"},
+    ),
+    "DELETE /api/v1/budgets/{scope}/{subject}": lambda s: (f"/budgets/customer/{s.customer}", None),
+    "GET /api/v1/anomalies": lambda _: ("/anomalies", None),
+    "GET /api/v1/pools": lambda _: ("/pools", None),
+    "GET /api/v1/pools/{pool}/desired-workers": lambda _: ("/pools/default/desired-workers", None),
     "GET /api/v1/slos/breaches": lambda s: (f"/slos/breaches?customer_id={s.customer}", None),
     "GET /api/v1/verification": lambda _: ("/verification", None),
     "GET /api/v1/schedules/load": lambda _: ("/schedules/load?hours=2", None),

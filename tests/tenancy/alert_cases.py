@@ -9,6 +9,7 @@ from typing import Any
 from penstock.alerts.records import AlertSelection, NewSilence
 from penstock.client import Client
 from penstock.core.ids import encode
+from penstock.usage.records import NewBudget
 from tests.tenancy.tenants import Things
 
 
@@ -46,6 +47,13 @@ SINK_FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
 
 ALERT_FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     **SINK_FORBIDDEN,
+    "budgets.set": [
+        lambda c: c.budgets.set(NewBudget(scope="customer", subject="acme", amount=1)),
+    ],
+    "budgets.lift": [lambda c: c.budgets.lift("customer", "acme")],
+    "budgets.remove": [lambda c: c.budgets.remove("customer", "acme")],
+    "pools.list": [lambda c: c.pools.list()],
+    "pools.desired_workers": [lambda c: c.pools.desired_workers("default")],
     "alerts.rules": [lambda c: c.alerts.rules()],
     "alerts.measured": [lambda c: c.alerts.measured()],
     "alerts.channels": [lambda c: c.alerts.channels()],

@@ -70,6 +70,31 @@ class Things(NamedTuple):
     silence: int = 10**9
 
 
+MEASURED_ROWS = (
+    "INSERT INTO run_counts VALUES ({n}, {at}, 1, 1, 0, 0, 0, 0, 0, 1)",
+    "INSERT INTO failure_counts VALUES ({n}, {at}, 1, 'TIMEOUT', '', 1, {at}, 1)",
+    "INSERT INTO duration_counts VALUES ({n}, 'run', {at}, 1, '', 1, 1)",
+    "INSERT INTO slow_runs VALUES ({n}, {n}, 1, {at}, 1)",
+    "INSERT INTO check_counts VALUES ({n}, {at}, 1, 'p', '', 't', 'k', 1, 0, 0, 0, 0)",
+    "INSERT INTO table_counts VALUES ({n}, {at}, 1, 't', 1, 100)",
+    "INSERT INTO phase_counts VALUES ({n}, {at}, 1, 'p', 'm', 1, 1, 1, 1, 0, 0, 1)",
+    "INSERT INTO flow_counts VALUES ({n}, {at}, 1, 'm', 'COMPLETE', 1, 1, 1)",
+    "INSERT INTO usage_days VALUES (1, {n}, {at}, 1, 1, 1, 1)",
+    "INSERT INTO budgets VALUES ('customer', {n}, 'month', 1, 80, FALSE, NULL, NULL, {at}, 'a')",
+    "INSERT INTO processor_profiles VALUES (1, {n}, '', '[]', {at})",
+    "INSERT INTO anomalies (processor, customer, mode, measure, run_id, value, high, "
+    "median, samples, at) VALUES (1, {n}, '', 'duration', {k}, 9, 5, 1, 20, {at})",
+    "INSERT INTO slo_targets VALUES (1, 'm', '', 'latency', {n}, 1, 95, {at}), "
+    "(1, 'm', '', 'latency', 0, 1, 95, {at}) ON CONFLICT DO NOTHING",
+    "INSERT INTO slo_hours VALUES (1, {n}, {at}, 'm', '', 'latency', 1, 1)",
+    "INSERT INTO slo_results (customer, pipeline, mode, phase, partition, flow_id, "
+    "correlation_id, began_at, due_at, ended_at, outcome, is_degraded, state, at) VALUES "
+    "({n}, 1, 'm', '', 'p', {k}, 'c', {at} - 9, {at} - 5, {at} - 1, 'missed', FALSE, "
+    "'COMPLETE', {at} - 1)",
+)
+"""Rows of analytics, service levels and usage."""
+
+
 class Tenants:
     """A harness with the customers acme and bravo, which have equal data."""
 
@@ -178,6 +203,7 @@ class Tenants:
         """Insert a row into every table that no use case above fills."""
         at = self.clock.now()
         for text in (
+            *MEASURED_ROWS,
             "INSERT INTO topics (topic, customer, name, created_at) VALUES ({k}, {n}, 't', {at})",
             "INSERT INTO completion_ids (customer, processor, execution_id, partition, mode, "
             "flow_id, at) VALUES ({n}, 1, 'e', 'p', 'm', 1, {at})",
@@ -207,21 +233,6 @@ class Tenants:
             "INSERT INTO entity_inputs VALUES ({k}, 1, {n}, 1, 0, '', 1, 's', '[]', '[]', NULL, "
             "TRUE, {at}, NULL)",
             "INSERT INTO execution_hours VALUES (1, {n}, {at}, 1, '[1]')",
-            "INSERT INTO run_counts VALUES ({n}, {at}, 1, 1, 0, 0, 0, 0, 0, 1)",
-            "INSERT INTO failure_counts VALUES ({n}, {at}, 1, 'TIMEOUT', '', 1, {at}, 1)",
-            "INSERT INTO duration_counts VALUES ({n}, 'run', {at}, 1, '', 1, 1)",
-            "INSERT INTO slow_runs VALUES ({n}, {n}, 1, {at}, 1)",
-            "INSERT INTO check_counts VALUES ({n}, {at}, 1, 'p', '', 't', 'k', 1, 0, 0, 0, 0)",
-            "INSERT INTO table_counts VALUES ({n}, {at}, 1, 't', 1, 100)",
-            "INSERT INTO phase_counts VALUES ({n}, {at}, 1, 'p', 'm', 1, 1, 1, 1, 0, 0, 1)",
-            "INSERT INTO flow_counts VALUES ({n}, {at}, 1, 'm', 'COMPLETE', 1, 1, 1)",
-            "INSERT INTO slo_targets VALUES (1, 'm', '', 'latency', {n}, 1, 95, {at}), "
-            "(1, 'm', '', 'latency', 0, 1, 95, {at}) ON CONFLICT DO NOTHING",
-            "INSERT INTO slo_hours VALUES (1, {n}, {at}, 'm', '', 'latency', 1, 1)",
-            "INSERT INTO slo_results (customer, pipeline, mode, phase, partition, flow_id, "
-            "correlation_id, began_at, due_at, ended_at, outcome, is_degraded, state, at) VALUES "
-            "({n}, 1, 'm', '', 'p', {k}, 'c', {at} - 9, {at} - 5, {at} - 1, 'missed', FALSE, "
-            "'COMPLETE', {at} - 1)",
             "INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase, "
             "partition, mode, required_table, kind, completeness_pct, quality_score, check_status, "
             "issues, contributed_to_decision, correlation_id) VALUES ({at} - 7200000000, {n}, 1, "

@@ -50,6 +50,7 @@ NOBODYS = {
 """Tables without customers' rows, or insert-only ones, with the privileges of a tenant."""
 CLOSED = {
     "alert_channels", "alert_conditions", "alert_notice_items", "alert_notices", "alert_rules",
+    "backlog_samples", "pool_minutes", "process_minutes",
     "api_keys", "clusters", "logins", "seals", "secrets", "sessions",
 }  # fmt: skip
 """Row-level security without a policy: a tenant never sees a row of these."""

@@ -39,6 +39,7 @@ SUBJECTS = (
     "detection",
     "analytics",
     "slos",
+    "usage",
     "monitoring",
     "alerts",
     "wiring",

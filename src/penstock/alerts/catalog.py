@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from penstock.alerts.built_in.rule import Rule
 from penstock.alerts.records import AlertRule
-from penstock.alerts.rules import BUILT_IN, Rule
+from penstock.alerts.rules import BUILT_IN
 from penstock.alerts.severity import SEVERITIES
 from penstock.core.records.record import time_or_none
 
@@ -27,6 +28,7 @@ class EventRule(NamedTuple):
 
 EVENT_RULES: Final[Mapping[str, EventRule]] = {
     "alert_channel_failing": EventRule("a channel failed three times in a row", ("HIGH",)),
+    "alert_rule_failing": EventRule("the function of an alert rule raises", ("MEDIUM",)),
     "backfill_failed": EventRule("partitions of a backfill failed", ("MEDIUM",)),
     "backfill_paused": EventRule("too many partitions of a backfill failed", ("MEDIUM",)),
     "backfill_stuck": EventRule("a backfill cannot continue", ("MEDIUM",)),

@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from penstock.alerts.built_in.rule import Rule
 from penstock.alerts.catalog import declared_rows
 from penstock.alerts.measures import Measurement
-from penstock.alerts.rules import Evaluation, Firing, Rule, evaluate
+from penstock.alerts.rules import Evaluation, Firing, evaluate
+from penstock.alerts.store.bus_measures import SAMPLE_EVERY, backlogs_sample
 from penstock.alerts.store.measures import (
     conditions_keep,
     conditions_read,
@@ -35,6 +37,7 @@ from penstock.db.store import Transactions, Tx, first
 ACTOR: Final = "alert-evaluator"
 EVALUATED: Final = "alerts_evaluated_at"
 HEARTBEAT: Final = "alerts_heartbeat_at"
+SAMPLED: Final = "backlogs_sampled_at"
 STOPPED_RULE: Final = "monitor_stopped"
 REFRESH_US: Final = 5 * MINUTE
 """How often the message of an open alert is brought up to date."""
@@ -118,6 +121,8 @@ class AlertEvaluator:
             if started is None:
                 return EvaluatorCounts()
             self._note_gap(started)
+            if self._store.write(lambda tx: counter_take_due(tx, SAMPLED, SAMPLE_EVERY - SECOND)):
+                self._store.write(backlogs_sample)
             known = self._store.read(self._read)
         except StoreError:
             if self._lost_at is None:
@@ -158,7 +163,7 @@ class AlertEvaluator:
             rules_declare(tx, declared_rows(self._rules))
         conditions_keep(tx, plan.begun, plan.dropped)
         for firing in plan.opened:
-            alert_open(tx, _alert(firing))
+            alert_open(tx, alert_of(firing))
         for key in plan.ended:
             alert_resolve(tx, key, ACTOR)
 
@@ -222,7 +227,8 @@ def _plan(found: Evaluation, known: _Known, now: Micros) -> _Plan:
     )
 
 
-def _alert(firing: Firing) -> NewAlert:
+def alert_of(firing: Firing) -> NewAlert:
+    """Return the alert of a rule that fires."""
     one = firing.measurement
     return NewAlert(
         rule=firing.rule.name,

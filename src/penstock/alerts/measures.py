@@ -20,6 +20,8 @@ class Metric(NamedTuple):
     unit: str = ""
 
 
+CUSTOM: Final = "custom"
+"""Metric of the rules that pipelines declare in Python."""
 METRICS: Final[Mapping[str, Metric]] = {
     "dead_letter_age_minutes": Metric("age of the oldest open dead letter", "minutes"),
     "recent_dead_letters": Metric("dead letters in 10 minutes"),
@@ -39,6 +41,34 @@ METRICS: Final[Mapping[str, Metric]] = {
     "disk_used_percent": Metric("used share of the disk of the database", "%"),
     "clock_lead_seconds": Metric("lead of recorded times over the clock", "seconds"),
     "database_gap_seconds": Metric("time without a reachable database", "seconds"),
+    "dead_letter_growth": Metric("dead letters that died and were not resolved in 10 minutes"),
+    "permission_errors": Metric("failures for lack of permission in 10 minutes"),
+    "backlog_growth_minutes": Metric("time for which a backlog has grown", "minutes"),
+    "failed_deliveries_per_minute": Metric("deliveries that failed in a minute"),
+    "http_5xx_percent": Metric("share of requests that failed with 5xx in 5 minutes", "%"),
+    "http_5xx": Metric("requests that failed with 5xx in 5 minutes"),
+    "http_4xx_percent": Metric("share of requests that were rejected in 10 minutes", "%"),
+    "override_days": Metric("days in a row with an override of the same processor"),
+    "quality_loss_percent": Metric("what the quality of a phase lacks", "%"),
+    "late_flows": Metric("flows over their service level"),
+    "burn_rate": Metric("how many times too fast an error budget is used", "x"),
+    "budget_spent_percent": Metric("used share of an error budget", "%"),
+    "cascade_miss_percent": Metric("share of phases that the cascade did not start", "%"),
+    "duplicate_triggers": Metric("flows in 24 hours that started a phase more than once"),
+    "historical_failures": Metric("failed checks of history in 6 hours"),
+    "historical_failure_percent": Metric("share of failed checks of history in 6 hours", "%"),
+    "dependency_failures_per_week": Metric("failed checks of a table in 7 days"),
+    "phase_mean_minutes": Metric("mean time of a phase without a target", "minutes"),
+    "flow_mean_minutes": Metric("mean time of a flow without a target", "minutes"),
+    "limit_wait_minutes": Metric("95th percentile of waits for a limit", "minutes"),
+    "gate_check_seconds": Metric("95th percentile of the checks of gates", "seconds"),
+    "anomalous_executions": Metric("customers of a processor with an implausible execution"),
+    "empty_executions": Metric("customers of a processor whose execution had no records"),
+    "budget_used_percent": Metric("used share of a budget that is in its warning range", "%"),
+    "budget_stops": Metric("budgets that hold runs back"),
+    "audit_backlog_minutes": Metric("age of the oldest entry that an audit sink lacks", "minutes"),
+    "desired_workers": Metric("workers that a pool needs"),
+    CUSTOM: Metric("the value of its function", "x"),
 }
 """The metrics of rules."""
 
@@ -54,6 +84,8 @@ class Measurement:
     name: str = "the installation"
     customer_key: CustomerKey | None = None
     pipeline: str | None = None
+    key: str = ""
+    """Tells several measurements of a subject apart, such as those of a pipeline's phases."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -71,4 +103,6 @@ def shown_value(metric: str, value: float) -> str:
         return format_duration(round(value * MINUTE) // SECOND * SECOND)
     if unit == "seconds":
         return format_duration(round(value) * SECOND)
+    if unit == "x":
+        return f"{value:.3g}"
     return f"{value:.3g} %" if unit == "%" else f"{value:,.0f}"

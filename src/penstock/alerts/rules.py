@@ -12,162 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.alerts.built_in import data, delivery, resources, work
+from penstock.alerts.built_in.rule import Condition, Rule
 from penstock.alerts.declared import AlertSettings, RuleSpec, parse_alerts
 from penstock.alerts.measures import METRICS, Measurement, shown_value
 from penstock.alerts.severity import SEVERITIES, rank
-from penstock.core.clock import MINUTE, Micros, format_duration
+from penstock.core.clock import Micros
 from penstock.core.errors import SettingsError
 from penstock.egress.policy import EgressRules
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """A metric at or above a threshold, for a time."""
-
-    metric: str
-    severity: str
-    threshold: float
-    hold_us: Micros = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A rule over measurements.
-
-    `message` and `command` may name `{subject}`, `{value}` and the facts of a measurement.
-    """
-
-    name: str
-    conditions: tuple[Condition, ...]
-    message: str
-    command: str
-    source: str = "built in"
-
-    def words(self) -> str:
-        """Return the condition in words."""
-        return "; ".join(_words(one) for one in self.conditions)
-
-
-def _rule(name: str, message: str, command: str, *conditions: Condition) -> Rule:
-    return Rule(name=name, conditions=conditions, message=message, command=command)
-
-
-def _at(metric: str, severity: str, threshold: float, hold: Micros = 0) -> Condition:
-    return Condition(metric=metric, severity=severity, threshold=threshold, hold_us=hold)
-
-
-BUILT_IN: Final = (
-    _rule(
-        "dead_letters",
-        "dead letters at {subject}: {count} open, {recent} in the last 10 minutes",
-        "penstock dlq groups",
-        _at("dead_letter_age_minutes", "MEDIUM", 5),
-        _at("dead_letter_age_minutes", "CRITICAL", 15),
-        _at("recent_dead_letters", "CRITICAL", 11),
-    ),
-    _rule(
-        "ready_runs",
-        "{value} runs of pool {subject} wait for a worker",
-        "penstock status",
-        _at("ready_runs", "HIGH", 500, MINUTE),
-    ),
-    _rule(
-        "queue_age",
-        "the next run of pool {subject} has waited for {value}",
-        "penstock status",
-        _at("queue_age_minutes", "MEDIUM", 5),
-        _at("queue_age_minutes", "HIGH", 15),
-    ),
-    _rule(
-        "no_worker",
-        "no worker serves pool {subject}; {ready} runs wait, the next for {value}",
-        "penstock worker --pool {subject} --pipelines my_pipelines.py",
-        _at("unserved_minutes", "HIGH", 1),
-        _at("unserved_minutes", "CRITICAL", 5),
-    ),
-    _rule(
-        "config_overdue",
-        "the scheduler is {value} late; no scheduler may be running",
-        "penstock doctor",
-        _at("overdue_minutes", "HIGH", 2),
-        _at("overdue_minutes", "CRITICAL", 10),
-    ),
-    _rule(
-        "stale_executions",
-        "{value} runs have exceeded their maximum execution time",
-        "penstock runs list --state RUNNING",
-        _at("overtime_runs", "CRITICAL", 10),
-    ),
-    _rule(
-        "cancellation_ignored",
-        "runs that have ignored a request to stop for 5 minutes: {value}",
-        "penstock runs list --state RUNNING",
-        _at("unstoppable_runs", "HIGH", 1),
-    ),
-    _rule(
-        "failure_rate",
-        "{value} of {runs} runs that ended since {since} failed",
-        "penstock dlq groups",
-        _at("failure_percent", "HIGH", 5),
-    ),
-    _rule(
-        "sla_breaches",
-        "{value} runs missed their SLA since midnight UTC",
-        "penstock runs list --sla-breached",
-        _at("sla_breaches_today", "MEDIUM", 10),
-    ),
-    _rule(
-        "nack_rate",
-        "{value} of {deliveries} results at subscription {subject} since {since} are nacks",
-        "penstock subscriptions show {subject}",
-        _at("nack_percent", "MEDIUM", 10),
-        _at("nack_percent", "CRITICAL", 25),
-    ),
-    _rule(
-        "oldest_unacked",
-        "the oldest message of subscription {subject} has waited for {value}",
-        "penstock why {subject}",
-        _at("unacked_minutes", "MEDIUM", 5),
-        _at("unacked_minutes", "CRITICAL", 15),
-    ),
-    _rule(
-        "outbox_backlog",
-        "{count} messages wait in the outbox, the oldest for {value}",
-        "penstock doctor",
-        _at("outbox_age_minutes", "HIGH", 2),
-    ),
-    _rule(
-        "overrides",
-        "{value} overrides were granted in 24 hours",
-        "penstock override list",
-        _at("overrides_per_day", "MEDIUM", 6),
-    ),
-    _rule(
-        "quota_errors",
-        "limit {subject} got a quota error {ago} ago",
-        "penstock limits show {subject}",
-        _at("quota_errors", "MEDIUM", 1),
-    ),
-    _rule(
-        "disk_nearly_full",
-        "the disk of the database is {value} full",
-        "penstock doctor",
-        _at("disk_used_percent", "HIGH", 90),
-        _at("disk_used_percent", "CRITICAL", 95),
-    ),
-    _rule(
-        "clock_stepped",
-        "recorded times are {value} ahead of the clock of the database",
-        "penstock doctor",
-        _at("clock_lead_seconds", "HIGH", 5),
-    ),
-    _rule(
-        "database_unreachable",
-        "the database was unreachable for {value}, until {since}",
-        "penstock doctor",
-        _at("database_gap_seconds", "HIGH", 60),
-    ),
-)
+BUILT_IN: Final = (*work.RULES, *delivery.RULES, *data.RULES, *resources.RULES)
 """The rules over measurements."""
 
 
@@ -217,7 +71,7 @@ def evaluate(
             for one in by_metric.get(condition.metric, ()):
                 if one.value < condition.threshold:
                     continue
-                key = f"{rule.name}:{one.subject_kind}:{one.subject}"
+                key = f"{rule.name}:{one.subject_kind}:{one.subject}{one.key and ':' + one.key}"
                 state = f"{key}:{condition.metric}:{condition.severity}"
                 held[state] = rule.name
                 if now - since.get(state, now) < condition.hold_us:
@@ -228,7 +82,7 @@ def evaluate(
                         rule=rule,
                         measurement=one,
                         severity=condition.severity,
-                        threshold=_words(condition),
+                        threshold=condition.words(),
                         dedupe_key=key,
                     )
     return Evaluation(firing=firing, held=held)
@@ -305,13 +159,6 @@ def _own(name: str, spec: RuleSpec) -> Rule:
         command=spec.command or "penstock status",
         source="settings",
     )
-
-
-def _words(one: Condition) -> str:
-    metric = METRICS[one.metric]
-    hold = f" for {format_duration(one.hold_us)}" if one.hold_us else ""
-    value = shown_value(one.metric, one.threshold)
-    return f"{one.severity} if {metric.words} is at least {value}{hold}"
 
 
 def _filled(text: str, measurement: Measurement) -> str:

@@ -16,7 +16,9 @@ from typing import NamedTuple
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import processor_list
+from penstock.alerts.custom.custom_rules import CustomRules
 from penstock.alerts.evaluator import Watchdog
+from penstock.alerts.process.reporter import ProcessReporter
 from penstock.alerts.records import StoredAlert
 from penstock.analytics.aggregator import Aggregator
 from penstock.assembly.alerts import build_evaluator, build_sender
@@ -78,6 +80,7 @@ from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from penstock.shipping.shipper import Shipper
 from penstock.slos.declared import parse_slos
 from penstock.slos.recorder import SloRecorder
+from penstock.usage.meter import UsageMeter
 from penstock.worker.context import RunContext
 from penstock.worker.endpoints.dispatcher import Dispatcher
 from penstock.worker.endpoints.exchange import FakeReply
@@ -300,11 +303,14 @@ def build_services(
     """
     has_threads = clock is None
     probes = build_probes(settings, clock or SystemClock(), warehouses)
+    reporter = ProcessReporter(store, clock)
+    events.subscribe(reporter.on_event)
+    probe = reporter.timed(probes.probe)
     holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
     orchestrator = Orchestrator(
         store,
-        probes.probe,
+        probe,
         query=probes.query_items,
         holder=holder,
         pipelines=pipelines,
@@ -339,12 +345,28 @@ def build_services(
         (Monitor(store, probes.probe), _every(10 * SECOND)),
         *((one, _every(SECOND // 4)) for one in build_bridges(store, settings, clock=clock)),
         (Aggregator(store), _every(60 * SECOND)),
-        (SloRecorder(store, parse_slos(settings.slos)), _every(10 * SECOND)),
+        *_measuring(store, settings, pipelines, reporter),
     ]
     sink = build_audit_sink(settings, clock)
     if sink is not None:
         made.append((Shipper(store, sink), _every(settings.audit_sink_interval)))
     return [ScheduledService(service, schedule) for service, schedule in made]
+
+
+def _measuring(
+    store: StoreView,
+    settings: Settings,
+    pipelines: Sequence[Pipeline],
+    reporter: ProcessReporter,
+) -> list[tuple[Service, LoopSchedule]]:
+    """Build the services that record service levels and usage, and rules declared in Python."""
+    client = Client(store, actor="alert-rule")
+    return [
+        (SloRecorder(store, parse_slos(settings.slos)), _every(10 * SECOND)),
+        (UsageMeter(store), _every(5 * SECOND)),
+        (CustomRules(store, pipelines, client), _every(15 * SECOND)),
+        (reporter, _every(10 * SECOND)),
+    ]
 
 
 def build_scheduler_loops(
@@ -375,8 +397,11 @@ def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> l
     It can also send notices: otherwise nothing would report that the schedulers have stopped.
     """
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
-    made: list[Service] = [Watchdog(store), build_sender(store, settings, jitter=jitter)]
-    intervals = (15 * SECOND, 5 * SECOND)
+    reporter = ProcessReporter(store)
+    events.subscribe(reporter.on_event)
+    sender = build_sender(store, settings, jitter=jitter)
+    made: list[Service] = [Watchdog(store), sender, reporter]
+    intervals = (15 * SECOND, 5 * SECOND, 10 * SECOND)
     return [
         Loop(service, _every(interval), store, events=events, jitter=jitter)
         for service, interval in zip(made, intervals, strict=True)

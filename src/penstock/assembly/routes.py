@@ -32,6 +32,7 @@ from penstock.server.routes import Routes
 from penstock.shipping import api as shipping
 from penstock.slos import api as slos
 from penstock.tracking import api as tracking
+from penstock.usage import api as usage
 from penstock.web.build import build_site
 
 _MODULES: Final = (
@@ -59,6 +60,7 @@ _MODULES: Final = (
     monitoring,
     exports,
     slos,
+    usage,
     alerts,
     customers,
     keys,

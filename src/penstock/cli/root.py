@@ -114,6 +114,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show figures over what ended: dependencies, trends, acknowledgments, durations.",
     ),
     "slo": ("slos.cli", "Show service levels: targets, error budgets, burn rates, breaches."),
+    "budgets": ("usage.cli", "Set, list, lift and remove budgets of pipelines and customers."),
+    "anomalies": (
+        "usage.cli",
+        "List executions outside the quantiles of those before them, with that history.",
+    ),
+    "pools": ("usage.cli", "Show the load of pools, and how many workers they need."),
     "breakers": (
         "flows.breakers.cli",
         "List, explain and reset the breakers that stop a phase after five failures.",

@@ -31,7 +31,9 @@ G = TypeVar("G")
 API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Breakers": "penstock.flows.breakers.api",
     "AuditSinks": "penstock.shipping.api",
+    "Anomalies": "penstock.usage.api",
     "Backfills": "penstock.recovery.api",
+    "Budgets": "penstock.usage.api",
     "Alerts": "penstock.alerts.api",
     "Analytics": "penstock.analytics.api",
     "Configs": "penstock.schedules.api.configs",
@@ -48,6 +50,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Limits": "penstock.limits.api",
     "Overrides": "penstock.flows.gates.api",
     "Pauses": "penstock.schedules.api.pauses",
+    "Pools": "penstock.usage.api",
     "Previews": "penstock.flows.api",
     "Recovery": "penstock.recovery.api",
     "Reviews": "penstock.analytics.review.api",

@@ -123,7 +123,9 @@ WHERE true ON CONFLICT (rule) DO UPDATE SET condition = excluded.condition,
 -- name: alert_rules_disabled
 -- Mark rules that the settings no longer have.
 -- scope: system (alert evaluator)
-UPDATE alert_rules SET source = 'disabled' WHERE NOT (rule {{any rules}});
+UPDATE alert_rules SET source = 'disabled'
+WHERE NOT (rule {{any rules}}) AND coalesce(:source, '') = CASE source WHEN 'python' THEN source
+    ELSE '' END;
 
 -- name: alert_rules_read
 -- The rules in force, as last declared.

@@ -8,6 +8,11 @@ from typing import Final
 import msgspec
 
 from penstock.alerts.measures import Measurement
+from penstock.alerts.store.bus_measures import measure_deliveries
+from penstock.alerts.store.flow_measures import measure_flows
+from penstock.alerts.store.limit_measures import measure_limits, measure_shipping
+from penstock.alerts.store.process_minutes import measure_processes
+from penstock.alerts.store.usage_measures import measure_usage
 from penstock.audit.store.journal import outbox_count
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, format_duration, iso
 from penstock.core.naming import EXTERNAL_POOL, CustomerKey, is_http_pool
@@ -32,6 +37,12 @@ def measure(tx: Tx) -> list[Measurement]:
         *_runs(tx, now),
         *_subscriptions(tx, now),
         *_system(tx, now),
+        *measure_processes(tx, now),
+        *measure_deliveries(tx, now),
+        *measure_flows(tx, now),
+        *measure_limits(tx, now),
+        *measure_shipping(tx, now),
+        *measure_usage(tx, now),
     ]
 
 
@@ -55,14 +66,19 @@ def open_alerts(tx: Tx, rules: Sequence[str]) -> dict[str, tuple[str, Micros]]:
     return {key: (severity, int(last_at)) for key, severity, last_at in rows}
 
 
-def rules_declare(tx: Tx, rules: Sequence[tuple[str, str, Sequence[str], str]]) -> None:
-    """Store the rules in force: name, condition, severities and source of each."""
+def rules_declare(
+    tx: Tx, rules: Sequence[tuple[str, str, Sequence[str], str]], *, source: str | None = None
+) -> None:
+    """Store the rules in force: name, condition, severities and source of each.
+
+    Others of the same kind are marked as disabled; source: `python` for rules declared in Python.
+    """
     rows = [
         (name, condition, msgspec.json.encode(list(severities)).decode(), source)
         for name, condition, severities, source in rules
     ]
     tx.run("alert_rules_declare", None, rows)
-    tx.run("alert_rules_disabled", {"rules": [row[0] for row in rows]})
+    tx.run("alert_rules_disabled", {"rules": [row[0] for row in rows], "source": source})
 
 
 def rules_read(tx: Tx) -> dict[str, tuple[str, list[str], str]]:

@@ -26,6 +26,7 @@ from penstock.core.naming import DEFAULT_POOL, check_declared_name, http_pool
 from penstock.core.retry import RetryConfig
 from penstock.core.stored_json import to_json
 from penstock.core.utc_offsets import check_timezone
+from penstock.pipelines.declare.alert_rule import AlertFunction, DeclaredAlertRule, alert_rule
 from penstock.pipelines.declare.declaration_options import (
     PhaseOptions,
     PipelineOptions,
@@ -290,6 +291,7 @@ class Pipeline:
         self.parameters = None if parameters is None else dict(parameters)
         self.rate_second = float(rate_second)
         self.rate_gb = float(rate_gb)
+        self.alerts: list[DeclaredAlertRule] = []
         self._phases: dict[str, Phase] = {}
 
     def __repr__(self) -> str:
@@ -377,6 +379,22 @@ class Pipeline:
             )
         main = self._phases.get(MAIN) or self.phase(MAIN)
         return main.processor(name, **options)
+
+    def alert(self, name: str, **options: Any) -> Callable[[AlertFunction], AlertFunction]:
+        """Declare an alert rule: the function measures a number, which thresholds are compared to.
+
+        info, medium, high, critical: threshold of each severity, at least one. hold: time for which
+        it must be reached. every: interval of the measurement, 1 minute by default. message and
+        command may name `{value}`. The function takes a client and returns a number, or None.
+        """
+
+        def decorate(function: AlertFunction) -> AlertFunction:
+            if any(one.name == name for one in self.alerts):
+                raise DeclarationError(f"pipeline {self.name}: alert {name!r} is declared twice.")
+            self.alerts.append(alert_rule(self.name, name, function, options))
+            return function
+
+        return decorate
 
     def entry_processors(self) -> tuple[Processor, ...]:
         """Return the processors that a new flow starts with: those of phases without `after`."""

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from typing import Annotated, TypeAlias, get_args
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.rows import Entry
-from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.record import Meta
 from penstock.db.store import Transactions, Tx
-from penstock.runs.store.admission import pause_drop, pause_list, pause_put
+from penstock.runs.store.admission import pause_list
 from penstock.schedules.from_rows import pause_record
 from penstock.schedules.records import Pause, PauseResult, PauseScope
-from penstock.schedules.store.configs import Change, audit_append, config_get
+from penstock.schedules.store.configs import config_get
+from penstock.schedules.store.pauses import PauseChange, pause_write
 
 __all__ = ["Pauses"]
 
@@ -72,18 +71,8 @@ class Pauses:
     ) -> PauseResult:
         who = self._actor
         number, customer = self._resolve(tx, scope, subject, is_pause)
-        if is_pause:
-            changed = pause_put(tx, scope, number, who, reason)
-        else:
-            changed = pause_drop(tx, scope, number)
-        if not changed:
-            return PauseResult(is_changed=False)
-        action = "paused" if is_pause else "resumed"
-        journal_append_many(tx, [Entry(scope, number, customer, action, who, why=reason or None)])
-        if customer is not None:
-            config_id = number if scope == "config" else None
-            audit_append(tx, [Change(customer, action.upper(), config_id, who, reason)])
-        return PauseResult(is_changed=True)
+        change = PauseChange(scope, number, customer, who, reason)
+        return PauseResult(is_changed=pause_write(tx, change, is_pause=is_pause))
 
     def _resolve(
         self, tx: Tx, scope: str, subject: str | None, is_pause: bool

@@ -1,0 +1,1 @@
+"""The rules over measurements that Penstock comes with."""

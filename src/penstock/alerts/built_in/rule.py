@@ -1,0 +1,52 @@
+"""A rule over measurements: conditions, message and command. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.alerts.measures import METRICS, shown_value
+from penstock.core.clock import Micros, format_duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A metric at or above a threshold, for a time."""
+
+    metric: str
+    severity: str
+    threshold: float
+    hold_us: Micros = 0
+
+    def words(self) -> str:
+        """Return the condition in words."""
+        hold = f" for {format_duration(self.hold_us)}" if self.hold_us else ""
+        value = shown_value(self.metric, self.threshold)
+        return f"{self.severity} if {METRICS[self.metric].words} is at least {value}{hold}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule over measurements.
+
+    `message` and `command` may name `{subject}`, `{value}` and the facts of a measurement.
+    """
+
+    name: str
+    conditions: tuple[Condition, ...]
+    message: str
+    command: str
+    source: str = "built in"
+
+    def words(self) -> str:
+        """Return the condition in words."""
+        return "; ".join(one.words() for one in self.conditions)
+
+
+def rule(name: str, message: str, command: str, *conditions: Condition) -> Rule:
+    """Return a rule that is built in."""
+    return Rule(name=name, conditions=conditions, message=message, command=command)
+
+
+def at(metric: str, severity: str, threshold: float, hold: Micros = 0) -> Condition:
+    """Return a condition of a rule."""
+    return Condition(metric=metric, severity=severity, threshold=threshold, hold_us=hold)

@@ -1,0 +1,1 @@
+"""Rules that pipelines declare in Python, and the service that evaluates them."""

@@ -1,0 +1,138 @@
+"""The service that evaluates rules of users' own, which pipelines declare in Python.
+
+It runs where the code is: in scheduler processes that load the pipelines. One process at a time
+calls the function of a rule, at most once in its interval. A function that raises opens the alert
+`alert_rule_failing`, and leaves the alerts of its rule as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.alerts.built_in.rule import Condition, Rule
+from penstock.alerts.catalog import declared_rows
+from penstock.alerts.evaluator import alert_of
+from penstock.alerts.measures import CUSTOM, Measurement
+from penstock.alerts.rules import Evaluation, evaluate
+from penstock.alerts.store.measures import (
+    conditions_keep,
+    conditions_read,
+    open_alerts,
+    rules_declare,
+)
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open, alert_resolve
+from penstock.core.clock import MINUTE
+from penstock.core.errors import StoreError
+from penstock.db.store import Transactions, Tx
+from penstock.flows.ladder.store import pass_take
+from penstock.pipelines.declare.alert_rule import DeclaredAlertRule
+from penstock.pipelines.declare.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+ACTOR: Final = "alert-rules"
+FAILING_RULE: Final = "alert_rule_failing"
+PYTHON: Final = "python"
+
+
+class CustomRules:
+    """Service that evaluates the rules of pipelines."""
+
+    name = ACTOR
+
+    def __init__(self, store: Transactions, pipelines: Sequence[Pipeline], client: object) -> None:
+        """`client` is what the functions of rules are called with."""
+        self._store = store
+        self._client = client
+        self._declared = [(one.name, rule) for one in pipelines for rule in one.alerts]
+        self._rules = [_rule(declared) for _, declared in self._declared]
+
+    def run_once(self) -> int:
+        """Evaluate the rules that are due; return how many."""
+        if not self._declared:
+            return 0
+        if self._store.write(lambda tx: pass_take(tx, "alert_rules_declared_at", MINUTE)):
+            rows = declared_rows(tuple(self._rules))
+            self._store.write(lambda tx: rules_declare(tx, rows, source=PYTHON))
+        done = 0
+        for (pipeline, declared), rule in zip(self._declared, self._rules, strict=True):
+            name, every = f"alert_rule:{declared.name}", declared.every_us
+            if self._store.write(lambda tx, n=name, e=every: pass_take(tx, n, e)):  # type: ignore[misc]
+                self._evaluate(pipeline, declared, rule)
+                done += 1
+        return done
+
+    def _evaluate(self, pipeline: str, declared: DeclaredAlertRule, rule: Rule) -> None:
+        key = f"{FAILING_RULE}:{rule.name}"
+        try:
+            value = declared.function(self._client)
+            measured = [] if value is None else [_measurement(pipeline, rule, float(value))]
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("the alert rule %s of %s failed", rule.name, pipeline)
+            failing = _failing(pipeline, rule, key, f"{type(error).__name__}: {error}"[:500])
+            self._store.write(lambda tx: alert_open(tx, failing))
+            return
+
+        def body(tx: Tx) -> None:
+            alert_resolve(tx, key, ACTOR)
+            prefix = f"{rule.name}:"
+            since = {k: at for k, at in conditions_read(tx).items() if k.startswith(prefix)}
+            found = evaluate([rule], measured, since, tx.now())
+            _apply(tx, found, since, open_alerts(tx, [rule.name]))
+
+        self._store.write(body)
+
+
+def _apply(
+    tx: Tx, found: Evaluation, since: dict[str, int], opened: dict[str, tuple[str, int]]
+) -> None:
+    begun = [(key, rule) for key, rule in found.held.items() if key not in since]
+    conditions_keep(tx, begun, [key for key in since if key not in found.held])
+    for key, firing in found.firing.items():
+        if opened.get(key, ("", 0))[0] != firing.severity:
+            alert_open(tx, alert_of(firing))
+    for key in opened.keys() - found.firing.keys():
+        alert_resolve(tx, key, ACTOR)
+
+
+def _rule(declared: DeclaredAlertRule) -> Rule:
+    conditions = tuple(
+        Condition(metric=CUSTOM, severity=severity, threshold=threshold, hold_us=declared.hold_us)
+        for severity, threshold in declared.thresholds
+    )
+    return Rule(
+        name=declared.name,
+        conditions=conditions,
+        message=declared.message,
+        command=declared.command,
+        source=PYTHON,
+    )
+
+
+def _measurement(pipeline: str, rule: Rule, value: float) -> Measurement:
+    return Measurement(
+        metric=CUSTOM, value=value, subject_kind="pipeline", name=pipeline, pipeline=pipeline,
+        facts={"rule": rule.name},
+    )  # fmt: skip
+
+
+def _failing(pipeline: str, rule: Rule, key: str, error: str) -> NewAlert:
+    return NewAlert(
+        rule=FAILING_RULE,
+        dedupe_key=key,
+        severity="MEDIUM",
+        subject_kind="pipeline",
+        subject=0,
+        message=f"the alert rule {rule.name} of {pipeline} cannot be evaluated: {error}",
+        pipeline=pipeline,
+        detail={
+            "values": {"rule": rule.name, "error": error},
+            "threshold": "an error of its function",
+            "fix": "penstock alerts rules",
+        },
+    )

@@ -1,0 +1,1 @@
+"""Counts that every process reports for rules: requests, and times of gate checks."""

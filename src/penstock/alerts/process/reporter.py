@@ -1,0 +1,52 @@
+"""The process reporter: stores what this process counted, for rules over all processes."""
+
+from __future__ import annotations
+
+from penstock.alerts.process.counts import ProcessCounts
+from penstock.alerts.store.process_minutes import process_minutes_add
+from penstock.audit.telemetry import Event, Served
+from penstock.core.clock import Clock, SystemClock
+from penstock.db.store import Transactions
+from penstock.flows.gates.evidence import Observation
+from penstock.flows.gates.probe_request import Prober, ProbeRequest
+
+
+class ProcessReporter:
+    """Service that stores counts of its own process."""
+
+    name = "process-reporter"
+
+    def __init__(self, store: Transactions, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._counts = ProcessCounts()
+
+    def on_event(self, event: Event) -> None:
+        """Count requests to the API of this process."""
+        if isinstance(event, Served):
+            self._counts.add_request(event.status)
+
+    def timed(self, probe: Prober) -> Prober:
+        """Return a prober that counts how long the checks of gates take."""
+
+        def call(request: ProbeRequest) -> list[Observation]:
+            began = self._clock.monotonic()
+            try:
+                return list(probe(request))
+            finally:
+                self._counts.add_gate_check(self._clock.monotonic() - began)
+
+        return call
+
+    def run_once(self) -> int:
+        """Store what was counted; return how many counts."""
+        taken = self._counts.take()
+        if not taken:
+            return 0
+        rows = [(metric, bucket, n) for (metric, bucket), n in sorted(taken.items())]
+        try:
+            self._store.write(lambda tx: process_minutes_add(tx, rows))
+        except BaseException:
+            self._counts.put_back(taken)
+            raise
+        return sum(taken.values())

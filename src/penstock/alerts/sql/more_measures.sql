@@ -1,0 +1,168 @@
+-- What rules measure of processes, deliveries, flows and limits; every statement is bounded.
+
+-- name: process_minutes_add
+-- Add counts of a process to the current minute.
+-- scope: system (counts have no customer)
+-- batch: metric text, bucket text, n bigint
+INSERT INTO process_minutes (metric, minute_at, bucket, n)
+SELECT batch.metric, {{now}} - {{now}} % 60000000, batch.bucket, batch.n
+FROM {{batch}} WHERE TRUE ORDER BY 1, 3
+ON CONFLICT (metric, minute_at, bucket) DO UPDATE SET n = process_minutes.n + excluded.n;
+
+-- name: process_minutes_prune
+-- Delete old minutes.
+-- scope: system (counts have no customer)
+DELETE FROM process_minutes WHERE (metric, minute_at, bucket) IN (
+    SELECT metric, minute_at, bucket FROM process_minutes WHERE minute_at < :before LIMIT :n);
+
+-- name: process_minutes_read
+-- Counts of all processes since a time.
+-- scope: system (alert evaluator)
+SELECT metric, minute_at, bucket, n FROM process_minutes WHERE minute_at > :since;
+
+-- name: measure_dead_letter_growth
+-- Open dead letters of the last minutes by origin, and those that were resolved meanwhile.
+-- scope: system (alert evaluator)
+SELECT g.subscription, g.processor, coalesce(s.name, p.name, 'unknown'), l.name, sum(g.died),
+    sum(g.resolved)
+FROM (
+    SELECT d.subscription, CASE WHEN d.subscription IS NULL THEN d.processor END AS processor,
+        1 AS died, 0 AS resolved
+    FROM (SELECT subscription, processor FROM dead_letters
+        WHERE status = 'open' AND died_at >= {{now}} - :window_us
+        ORDER BY died_at DESC LIMIT :bound) AS d
+    UNION ALL
+    SELECT d.subscription, CASE WHEN d.subscription IS NULL THEN d.processor END, 0, 1
+    FROM (SELECT subscription, processor FROM dead_letters
+        WHERE status <> 'open' AND resolved_at >= {{now}} - :window_us
+            AND died_at < {{now}} - :window_us
+        ORDER BY resolved_at DESC LIMIT :bound) AS d) AS g
+LEFT JOIN subscriptions s ON s.subscription = g.subscription
+LEFT JOIN processors p ON p.processor = g.processor LEFT JOIN pipelines l ON l.pipeline = p.pipeline
+GROUP BY g.subscription, g.processor, s.name, p.name, l.name
+HAVING sum(g.died) > sum(g.resolved);
+
+-- name: measure_failed_deliveries
+-- Attempts of deliveries that failed since a time and are repeated, by subscription.
+-- scope: system (alert evaluator)
+SELECT f.subscription, s.name, s.customer, count(*), max(f.error_type)
+FROM (SELECT subscription, error_type FROM delivery_failures
+    WHERE at >= :since AND action = 'nack' ORDER BY at DESC LIMIT :bound) AS f
+JOIN subscriptions s ON s.subscription = f.subscription
+GROUP BY f.subscription, s.name, s.customer;
+
+-- name: measure_permission_errors
+-- Failures for lack of permission since a time: dead runs by processor, deliveries by subscription.
+-- scope: system (alert evaluator)
+SELECT 'processor', p.processor, l.name || '/' || p.name, l.name, count(*), max(d.error_type)
+FROM (SELECT processor, error_type FROM dead_letters
+    WHERE status = 'open' AND died_at >= :since AND subscription IS NULL
+        AND error_type {{any errors}}
+    ORDER BY died_at DESC LIMIT :bound) AS d
+JOIN processors p ON p.processor = d.processor JOIN pipelines l ON l.pipeline = p.pipeline
+GROUP BY p.processor, p.name, l.name
+UNION ALL
+SELECT 'subscription', f.subscription, 'subscription ' || s.name, NULL, count(*), max(f.error_type)
+FROM (SELECT subscription, error_type FROM delivery_failures
+    WHERE at >= :since AND error_type {{any errors}} ORDER BY at DESC LIMIT :bound) AS f
+JOIN subscriptions s ON s.subscription = f.subscription
+GROUP BY f.subscription, s.name;
+
+-- name: measure_backlogs
+-- Backlogs of subscriptions, up to a bound.
+-- scope: system (alert evaluator)
+SELECT s.subscription, s.name, s.customer, (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+    WHERE d.subscription = s.subscription LIMIT :bound) AS b)
+FROM subscriptions s WHERE s.deleted_at IS NULL AND NOT s.is_paused AND s.subscription {{any ids}};
+
+-- name: backlog_samples_add
+-- Store the backlogs of subscriptions, up to a bound.
+-- scope: system (alert evaluator)
+INSERT INTO backlog_samples (subscription, at, backlog)
+SELECT s.subscription, {{now}}, (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+    WHERE d.subscription = s.subscription LIMIT :bound) AS b)
+FROM subscriptions s WHERE s.deleted_at IS NULL AND NOT s.is_paused
+ON CONFLICT (subscription, at) DO NOTHING;
+
+-- name: backlog_samples_read
+-- Samples since a time, in their order.
+-- scope: system (alert evaluator)
+SELECT subscription, at, backlog FROM backlog_samples WHERE at >= :since ORDER BY at;
+
+-- name: backlog_samples_prune
+-- Delete old samples.
+-- scope: system (alert evaluator)
+DELETE FROM backlog_samples WHERE at < :before;
+
+-- name: measure_late_flows
+-- Flows over their service level that are open, or that ended since a time.
+-- scope: system (alert evaluator)
+SELECT s.pipeline, l.name, s.mode, s.customer, s.partition, s.due_at, s.ended_at, s.flow_id
+FROM (SELECT * FROM (SELECT result_id, pipeline, mode, customer, partition, due_at, ended_at, flow_id
+        FROM slo_results WHERE outcome = 'missed' AND ended_at IS NULL AND phase = ''
+        ORDER BY result_id DESC LIMIT :bound) AS o
+    UNION ALL SELECT * FROM (SELECT result_id, pipeline, mode, customer, partition, due_at, ended_at,
+            flow_id
+        FROM slo_results WHERE outcome = 'missed' AND at >= :since AND ended_at IS NOT NULL
+            AND phase = '' ORDER BY at DESC LIMIT :bound) AS e) AS s
+JOIN pipelines l ON l.pipeline = s.pipeline
+WHERE s.due_at IS NOT NULL AND coalesce(s.ended_at, s.due_at + 1) > s.due_at;
+
+-- name: measure_quality
+-- Quality of phases that ended since a time, the newest first.
+-- scope: system (alert evaluator)
+SELECT p.pipeline, l.name, p.phase, p.overall_quality, p.partition, p.customer, c.customer_id
+FROM (SELECT * FROM phase_completion_log WHERE inserted_at >= :since
+    ORDER BY inserted_at DESC LIMIT :bound) AS p
+JOIN pipelines l ON l.pipeline = p.pipeline JOIN customers c ON c.customer = p.customer
+WHERE p.overall_quality IS NOT NULL ORDER BY p.inserted_at DESC;
+
+-- name: measure_durations
+-- Mean time of flows and phases without a target that ended since a time.
+-- scope: system (alert evaluator)
+SELECT s.pipeline, l.name, s.mode, s.phase, count(*), avg(s.ended_at - s.began_at)
+FROM (SELECT pipeline, mode, phase, ended_at, began_at FROM slo_results
+    WHERE at >= :since AND due_at IS NULL AND ended_at IS NOT NULL AND state <> 'CANCELLED'
+    ORDER BY at DESC LIMIT :bound) AS s
+JOIN pipelines l ON l.pipeline = s.pipeline
+GROUP BY s.pipeline, l.name, s.mode, s.phase;
+
+-- name: measure_failing_tables
+-- How often checks of tables found them missing or short, since a day.
+-- scope: system (alert evaluator)
+SELECT k.pipeline, l.name, k.relation, sum(k.missing + k.degraded)
+FROM check_counts k JOIN pipelines l ON l.pipeline = k.pipeline
+WHERE k.customer = 0 AND k.day_at >= :since
+GROUP BY k.pipeline, l.name, k.relation HAVING sum(k.missing + k.degraded) > 0
+ORDER BY 4 DESC LIMIT :bound;
+
+-- name: measure_historical_checks
+-- Checks of history since a time, and those that failed, by pipeline.
+-- scope: system (alert evaluator)
+SELECT k.pipeline, l.name, count(*), sum(CASE WHEN k.check_status = 'COMPLETE' THEN 0 ELSE 1 END)
+FROM (SELECT pipeline, kind, check_status FROM dependency_check_log WHERE check_time >= :since
+    ORDER BY check_time DESC LIMIT :bound) AS k
+JOIN pipelines l ON l.pipeline = k.pipeline
+WHERE k.kind = 'historical' GROUP BY k.pipeline, l.name;
+
+-- name: measure_override_days
+-- Overrides granted since a time, with what they are for.
+-- scope: system (alert evaluator)
+SELECT o.pipeline, l.name, coalesce(o.processor, o.phase, ''), o.approved_at
+FROM (SELECT * FROM overrides WHERE approved_at >= :since ORDER BY approved_at DESC
+    LIMIT :bound) AS o
+JOIN pipelines l ON l.pipeline = o.pipeline;
+
+-- name: measure_limit_waits
+-- Since when runs and other requests wait for limits.
+-- scope: system (alert evaluator)
+SELECT w.limit_id, l.name, l.customer, w.asked_at
+FROM (SELECT * FROM (SELECT limit_id, lined_at AS asked_at FROM run_limits WHERE is_waiting
+        LIMIT :bound) AS r
+    UNION ALL SELECT * FROM (SELECT limit_id, asked_at FROM limit_tickets LIMIT :bound) AS t) AS w
+JOIN limits l ON l.limit_id = w.limit_id;
+
+-- name: measure_sinks
+-- The audit sinks, how far each has the journal, and the last error.
+-- scope: system (alert evaluator)
+SELECT sink, position, error FROM shipments WHERE relation = 'journal';

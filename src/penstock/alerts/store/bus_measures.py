@@ -1,0 +1,118 @@
+"""Measurements of dead letters and deliveries over time: growth, failures, permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.alerts.measures import Measurement
+from penstock.core.clock import HOUR, MINUTE, Micros
+from penstock.core.naming import CustomerKey
+from penstock.db.store import Tx
+
+SAMPLE_EVERY: Final = 5 * MINUTE
+SAMPLES_KEPT: Final = 2 * HOUR
+BACKLOG_MIN: Final = 10
+"""Backlogs below this are not called growing."""
+BACKLOG_BOUND: Final = 10_000
+RECENT_US: Final = 10 * MINUTE
+BOUND: Final = 2_000
+PERMISSION_ERRORS: Final = (
+    "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED", "PERMISSION_DENIED", "PermissionDenied",
+    "PermissionError", "Forbidden", "Unauthenticated", "Unauthorized",
+)  # fmt: skip
+"""Types of errors that no retry mends, because a permission is missing."""
+
+
+def measure_deliveries(tx: Tx, now: Micros) -> list[Measurement]:
+    """Measure growth of dead letters and backlogs, failed deliveries and missing permissions."""
+    return [*_growth(tx), *_failures(tx, now), *_permissions(tx, now), *_backlogs(tx, now)]
+
+
+def _growth(tx: Tx) -> list[Measurement]:
+    rows = tx.rows("measure_dead_letter_growth", {"window_us": RECENT_US, "bound": BOUND})
+    found = []
+    for subscription, processor, name, pipeline, died, resolved in rows:
+        is_delivery = subscription is not None
+        shown = f"subscription {name}" if is_delivery else f"{pipeline}/{name}"
+        found.append(
+            Measurement(
+                metric="dead_letter_growth",
+                value=float(int(died) - int(resolved)),
+                subject_kind="subscription" if is_delivery else "processor",
+                subject=subscription if is_delivery else processor or 0,
+                name=shown,
+                pipeline=None if is_delivery else pipeline,
+                facts={"died": int(died), "resolved": int(resolved)},
+            )
+        )
+    return found
+
+
+def _failures(tx: Tx, now: Micros) -> list[Measurement]:
+    rows = tx.rows("measure_failed_deliveries", {"since": now - MINUTE, "bound": BOUND})
+    return [
+        Measurement(
+            metric="failed_deliveries_per_minute", value=float(n), subject_kind="subscription",
+            subject=subscription, name=name,
+            customer_key=CustomerKey(customer) if customer else None, facts={"error": error},
+        )
+        for subscription, name, customer, n, error in rows
+    ]  # fmt: skip
+
+
+def _permissions(tx: Tx, now: Micros) -> list[Measurement]:
+    params = {"since": now - RECENT_US, "errors": list(PERMISSION_ERRORS), "bound": BOUND}
+    return [
+        Measurement(
+            metric="permission_errors", value=float(n), subject_kind=kind, subject=subject,
+            name=name, pipeline=pipeline, facts={"error": error},
+        )
+        for kind, subject, name, pipeline, n, error in tx.rows("measure_permission_errors", params)
+    ]  # fmt: skip
+
+
+def _backlogs(tx: Tx, now: Micros) -> list[Measurement]:
+    history: dict[int, list[tuple[Micros, int]]] = {}
+    for subscription, at, backlog in tx.rows("backlog_samples_read", {"since": now - HOUR}):
+        history.setdefault(subscription, []).append((at, int(backlog)))
+    if not history:
+        return []
+    found = []
+    for subscription, name, customer, backlog in tx.rows(
+        "measure_backlogs", {"bound": BACKLOG_BOUND, "ids": sorted(history)}
+    ):
+        minutes = growing_minutes([*history[subscription], (now, int(backlog))])
+        if minutes:
+            found.append(
+                Measurement(
+                    metric="backlog_growth_minutes", value=minutes, subject_kind="subscription",
+                    subject=subscription, name=name,
+                    customer_key=CustomerKey(customer) if customer else None,
+                    facts={"backlog": int(backlog)},
+                )
+            )  # fmt: skip
+    return found
+
+
+def backlogs_sample(tx: Tx) -> None:
+    """Store the backlogs of subscriptions, and drop old samples."""
+    tx.run("backlog_samples_add", {"bound": BACKLOG_BOUND})
+    tx.run("backlog_samples_prune", {"before": tx.now() - SAMPLES_KEPT})
+
+
+def growing_minutes(samples: Sequence[tuple[Micros, int]]) -> float:
+    """Return for how long a backlog has grown from sample to sample; samples in order of time.
+
+    A backlog at the bound of the count goes on growing.
+    """
+    last_at, last = samples[-1]
+    if last < BACKLOG_MIN:
+        return 0.0
+    since = last_at
+    for at, backlog in reversed(samples[:-1]):
+        is_bound = backlog == last == BACKLOG_BOUND
+        if backlog >= last and not is_bound:
+            break
+        since, last = at, backlog
+    return (last_at - since) / MINUTE

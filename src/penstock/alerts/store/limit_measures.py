@@ -1,0 +1,45 @@
+"""Measurements of what waits: requests for limits, entries for an audit sink."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.alerts.measures import Measurement
+from penstock.core.clock import MINUTE, Micros
+from penstock.core.naming import CustomerKey
+from penstock.db.store import Tx, one
+from penstock.runs.durations import quantile
+
+BOUND: Final = 5_000
+
+
+def measure_shipping(tx: Tx, now: Micros) -> list[Measurement]:
+    """Measure how far audit sinks are behind the sealed journal."""
+    found = []
+    for sink, position, error in tx.rows("measure_sinks"):
+        _, entries, sealed_at = one(tx.rows("seals_after", {"block": position}))
+        if sealed_at is None:
+            continue
+        found.append(
+            Measurement(
+                metric="audit_backlog_minutes", value=max(0, now - sealed_at) / MINUTE, name=sink,
+                key=sink, facts={"entries": int(entries), "error": error or "none"},
+            )
+        )  # fmt: skip
+    return found
+
+
+def measure_limits(tx: Tx, now: Micros) -> list[Measurement]:
+    """Measure how long runs and other requests have waited for limits."""
+    waits: dict[tuple[int, str, int | None], list[Micros]] = {}
+    for limit_id, name, customer, asked_at in tx.rows("measure_limit_waits", {"bound": BOUND}):
+        waits.setdefault((limit_id, name, customer), []).append(max(0, now - asked_at))
+    return [
+        Measurement(
+            metric="limit_wait_minutes", value=quantile(sorted(found), 0.95) / MINUTE,
+            subject_kind="limit", subject=limit_id, name=name,
+            customer_key=CustomerKey(customer) if customer else None,
+            facts={"waiting": len(found)},
+        )
+        for (limit_id, name, customer), found in sorted(waits.items(), key=lambda one: one[0][0])
+    ]  # fmt: skip

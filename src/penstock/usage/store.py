@@ -1,0 +1,197 @@
+"""Reads and writes of usage: folds of ended runs, budgets, pools, anomalies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.core.clock import DAY, MINUTE, Micros
+from penstock.core.naming import CustomerKey, PipelineKey
+from penstock.db.store import Tx, one
+from penstock.schedules.store.pauses import PauseChange, pause_write
+from penstock.slos.store import position_get, position_set
+from penstock.usage.budget import is_stop_due, period_of
+from penstock.usage.profile import Sample, added, outliers
+from penstock.usage.rows import AnomalyRow, BudgetRow, ProfiledRun
+from penstock.usage.scaling import WINDOW_US, Load
+
+LAG_US: Final = 15_000_000
+"""Runs are counted this long after their end, so that one that commits late is not missed."""
+SLICE_US: Final = 10 * MINUTE
+FIRST_US: Final = 31 * DAY
+COMPLETED_MAX: Final = 5_000
+"""Completed runs of one slice that are compared with their profiles; the newest ones."""
+KEPT_US: Final = 90 * DAY
+BUDGETS_MAX: Final = 10_000
+ACTOR: Final = "budget"
+POSITION: Final = "usage_to"
+
+
+def usage_fold(tx: Tx) -> bool:
+    """Add ended runs to sums and profiles, one slice of them. Return whether more are waiting."""
+    now = tx.now()
+    until = now - LAG_US
+    after = position_get(tx, POSITION, now - FIRST_US)
+    if until <= after:
+        return False
+    first_at = one(tx.rows("slo_runs_next", {"after": after, "until": until}))[0]
+    if first_at is None:
+        position_set(tx, POSITION, until)
+        return False
+    end = min(until, int(first_at) + SLICE_US)
+    params = {"after": after, "until": end}
+    tx.run("usage_fold", params)
+    tx.run("usage_pools_fold", params)
+    rows = tx.rows("usage_completed", {**params, "n": COMPLETED_MAX})
+    profiles_add(tx, [ProfiledRun._make(row) for row in reversed(rows)])
+    position_set(tx, POSITION, end)
+    return end < until
+
+
+def profiles_add(tx: Tx, runs: Sequence[ProfiledRun]) -> None:
+    """Compare runs with the profiles of their processors, and add them to those."""
+    if not runs:
+        return
+    keys = sorted({(run.processor_key, run.customer_key, run.mode) for run in runs})
+    known = {
+        (processor, customer, mode): [Sample(*sample) for sample in json.loads(samples)]
+        for processor, customer, mode, samples in tx.rows("profiles_read", batch=keys)
+    }
+    found: dict[tuple[int, int, str, str], tuple[Any, ...]] = {}
+    for run in runs:
+        key = (run.processor_key, run.customer_key, run.mode)
+        before = known.get(key, [])
+        arrival = max(0, run.at - run.slot)
+        new = Sample(run.at, max(0, run.at - run.started_at), arrival, run.records)
+        for measure in ("duration", "records", "arrival"):
+            found.pop((*key, measure), None)
+        for seen in outliers(before, new):
+            found[(*key, seen.measure)] = (
+                *key, seen.measure, run.run_id, seen.value, *seen.range, seen.samples, run.at,
+            )  # fmt: skip
+        known[key] = added(before, new)
+    batch = [(*key, json.dumps(known[key], separators=(",", ":"))) for key in keys]
+    tx.run("profiles_put", batch=batch)
+    touched = set(keys)
+    ended = [
+        (processor, customer, mode, measure)
+        for processor, customer, mode, measure in tx.rows("anomalies_open", {"n": 10_000})
+        if (processor, customer, mode) in touched
+        and (processor, customer, mode, measure) not in found
+    ]
+    if ended:
+        tx.run("anomalies_end", batch=sorted(ended))
+    if found:
+        tx.run("anomalies_add", batch=[found[key] for key in sorted(found)])
+
+
+def usage_prune(tx: Tx) -> None:
+    """Delete old rows."""
+    tx.run("usage_prune", {"kept_us": KEPT_US})
+
+
+def budget_list(
+    tx: Tx, customer: CustomerKey | None = None, n: int = BUDGETS_MAX
+) -> list[BudgetRow]:
+    """Return budgets with their use in the current period."""
+    now = tx.now()
+    params = {
+        "customer": customer, "n": n,
+        "day_at": period_of("day", now)[0], "month_at": period_of("month", now)[0],
+    }  # fmt: skip
+    rows = [BudgetRow._make(row) for row in tx.rows("budget_list", params)]
+    return [row._replace(used=float(row.used), runs=int(row.runs)) for row in rows]
+
+
+def budget_put(tx: Tx, row: BudgetRow, actor: str) -> None:
+    """Create or change a budget."""
+    params = {
+        "scope": row.scope, "subject": row.subject, "period": row.period, "amount": row.amount,
+        "warn_percent": row.warn_percent, "is_hard": row.is_hard, "actor": actor,
+    }  # fmt: skip
+    tx.run("budget_put", params)
+
+
+def budget_remove(tx: Tx, row: BudgetRow, actor: str) -> None:
+    """Delete a budget, and resume what it stopped."""
+    tx.run("budget_remove", {"scope": row.scope, "subject": row.subject, "period": row.period})
+    if row.stopped_at is not None:
+        _resume(tx, row, actor, "the budget was removed")
+
+
+def budgets_enforce(tx: Tx) -> tuple[int, int]:
+    """Hold back runs of used-up budgets, and resume those that may run. Return how many each."""
+    now, stopped, resumed = tx.now(), 0, 0
+    for row in budget_list(tx):
+        is_due = bool(row.is_hard) and is_stop_due(row.used, row.amount, row.lifted_until, now)
+        if is_due and row.stopped_at is None:
+            pause_write(tx, _pause(row, ACTOR, stop_reason(row)), is_pause=True)
+            _mark(tx, row, now, None)
+            stopped += 1
+        elif not is_due and row.stopped_at is not None:
+            _resume(tx, row, ACTOR, "its budget allows it again")
+            _mark(tx, row, None, row.lifted_until)
+            resumed += 1
+    return stopped, resumed
+
+
+def budget_lift(tx: Tx, row: BudgetRow, actor: str, reason: str) -> None:
+    """Let a budget exceed its amount until the period ends, and resume what it stopped."""
+    _mark(tx, row, None, period_of(row.period, tx.now())[1])
+    if row.stopped_at is not None:
+        _resume(tx, row, actor, reason or "the budget was lifted")
+
+
+def stop_reason(row: BudgetRow) -> str:
+    """Return why a budget holds runs back, and how to lift it."""
+    return (
+        f"the budget of {row.scope} {row.name} is used up: {row.used:,.2f} of {row.amount:,.2f} "
+        f"per {row.period}; penstock budgets lift {row.scope} {row.name}"
+    )
+
+
+def pool_load(tx: Tx, pool: str | None, n: int) -> list[tuple[str, Load]]:
+    """Return the load of pools by name."""
+    rows = tx.rows("pool_load", {"pool": pool, "window_us": WINDOW_US, "n": n})
+    return [(name, Load(*map(int, found))) for name, *found in rows]
+
+
+def anomaly_list(
+    tx: Tx,
+    *,
+    customer: CustomerKey | None,
+    pipeline: PipelineKey | None,
+    measure: str | None,
+    only_open: bool,
+    after: Sequence[int] | None,
+    n: int,
+) -> list[AnomalyRow]:
+    """Return anomalies, newest first, after a position."""
+    before, before_id = after or (2**62, 2**62)
+    params = {
+        "customer": customer, "pipeline": pipeline, "measure": measure, "only_open": only_open,
+        "before": before, "before_id": before_id, "n": n,
+    }  # fmt: skip
+    return [AnomalyRow._make(row) for row in tx.rows("anomaly_list", params)]
+
+
+def _mark(tx: Tx, row: BudgetRow, stopped_at: Micros | None, lifted_until: Micros | None) -> None:
+    params = {
+        "scope": row.scope, "subject": row.subject, "period": row.period,
+        "stopped_at": stopped_at, "lifted_until": lifted_until,
+    }  # fmt: skip
+    tx.run("budget_mark", params)
+
+
+def _pause(row: BudgetRow, actor: str, reason: str) -> PauseChange:
+    customer = CustomerKey(row.subject) if row.scope == "customer" else None
+    return PauseChange(row.scope, row.subject, customer, actor, reason)
+
+
+def _resume(tx: Tx, row: BudgetRow, actor: str, reason: str) -> None:
+    """Resume a subject, unless a person paused it."""
+    own = {"scope": row.scope, "subject": row.subject, "actor": ACTOR}
+    if tx.rows("budget_pause_own", own):
+        pause_write(tx, _pause(row, actor, reason), is_pause=False)
+        tx.wake(["admit"])

@@ -1,0 +1,108 @@
+"""Rules that pipelines declare in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import Pipeline
+from penstock.alerts.custom.custom_rules import CustomRules
+from penstock.core.clock import MINUTE
+from penstock.core.errors import DeclarationError
+from tests.alerts.test_drill import evaluator, fired
+from tests.kits.client_harness import Harness
+
+
+def rules(harness: Harness, pipeline: Pipeline) -> list[CustomRules]:
+    """Return two replicas of the service."""
+    return [CustomRules(harness.store, [pipeline], harness.client) for _ in range(2)]
+
+
+def advance(harness: Harness, services: list[CustomRules], minutes: int) -> int:
+    """Let minutes pass; return how often functions were called."""
+    called = 0
+    for _ in range(minutes):
+        harness.clock.advance(MINUTE)
+        called += sum(one.run_once() for one in services)
+    return called
+
+
+def test_a_rule_in_python(harness: Harness) -> None:
+    """It fires once its threshold has held, escalates, resolves, and is listed."""
+    pipeline = Pipeline("shop")
+    seen: list[float | None] = [1.0]
+
+    @pipeline.alert("stock_low", medium=2, critical=10, hold="2m", message="{value} are missing",
+                    command="penstock status")  # fmt: skip
+    def stock_low(client: Any) -> float | None:
+        """Return what the test says, once it is clear that the client works."""
+        client.pauses.list()
+        return seen[0]
+
+    services = rules(harness, pipeline)
+    assert advance(harness, services, 3) == 3
+    assert fired(harness, "stock_low") == []
+    seen[0] = 3
+    advance(harness, services, 2)
+    assert fired(harness, "stock_low") == []
+    advance(harness, services, 3)
+    (alert,) = fired(harness, "stock_low")
+    assert (alert.severity, alert.message, alert.times) == ("MEDIUM", "3 are missing", 1)
+    assert (alert.pipeline, alert.command) == ("shop", "penstock status")
+    seen[0] = 30
+    advance(harness, services, 3)
+    assert fired(harness, "stock_low")[0].severity == "CRITICAL"
+    evaluator(harness).run_once()
+    listed = {one.rule: one for one in harness.client.alerts.rules()}
+    assert (listed["stock_low"].source, listed["stock_low"].state) == ("python", "firing")
+    seen[0] = None
+    advance(harness, services, 1)
+    assert fired(harness, "stock_low") == []
+
+
+def test_a_function_that_raises(harness: Harness) -> None:
+    """Its error is an alert, which is resolved when the function works again."""
+    pipeline = Pipeline("shop")
+    broken = [True]
+
+    @pipeline.alert("flaky", high=1, every="15s")
+    def flaky(_: Any) -> bool:
+        """Raise while it is broken."""
+        if broken[0]:
+            raise ValueError("no connection")
+        return False
+
+    services = rules(harness, pipeline)
+    advance(harness, services, 2)
+    (alert,) = fired(harness, "alert_rule_failing")
+    assert "the alert rule flaky of shop cannot be evaluated: ValueError" in alert.message
+    broken[0] = False
+    advance(harness, services, 1)
+    assert fired(harness, "alert_rule_failing") == []
+    assert fired(harness, "flaky") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("Bad Name", {"high": 1}, "lowercase"),
+        ("rule", {}, "threshold"),
+        ("rule", {"high": "much"}, "high: expected a number"),
+        ("rule", {"high": 1, "every": "1s"}, "every: expected 15 s"),
+        ("rule", {"high": 1, "hold": "x"}, "hold"),
+        ("rule", {"high": 1, "wrong": 1}, "wrong is not an option"),
+    ],
+)
+def test_invalid_declarations(name: str, options: dict[str, Any], words: str) -> None:
+    """Errors name the option."""
+    with pytest.raises(DeclarationError, match=words):
+        Pipeline("shop").alert(name, **options)(lambda _: 1)
+
+
+def test_declared_twice() -> None:
+    """A name is one rule."""
+    pipeline = Pipeline("shop")
+    pipeline.alert("one", high=1)(lambda _: 1)
+    with pytest.raises(DeclarationError, match="declared twice"):
+        pipeline.alert("one", high=1)(lambda _: 1)

@@ -1,0 +1,177 @@
+"""Usage on both engines: cost, budgets that stop and resume, anomalies, pools."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import Pipeline
+from penstock.core.clock import DAY, HOUR, SECOND
+from penstock.core.errors import Forbidden, NotFound
+from penstock.db.store import Store
+from penstock.runs import attempt_result
+from penstock.runs.records import Submission
+from penstock.runs.store.finish import run_end_many
+from penstock.testing.clock import VirtualClock
+from penstock.usage.meter import UsageMeter
+from penstock.usage.records import NewBudget
+from tests.kits.client_harness import Harness
+
+
+@pytest.fixture
+def priced(store: Store, clock: VirtualClock) -> Harness:
+    """A harness with a pipeline that costs 0.01 a second."""
+    harness = Harness(store, clock)
+    made = Pipeline("priced", rate_second=0.01)
+    made.processor("work")(lambda run: run)
+    harness.client.register([made])
+    return harness
+
+
+def execute(
+    harness: Harness, count: int = 1, *, seconds: int = 100, customer: str = "acme", **fields: Any
+) -> None:
+    """Complete runs of a duration, and let the meter count them."""
+    for _ in range(count):
+        harness.client.runs.submit(Submission(pipeline="priced", customer=customer))
+        (held,) = harness.claim(1)
+        harness.clock.advance(seconds * SECOND)
+        end = attempt_result.completed_result(held, **fields)
+        harness.store.write(lambda tx, e=end: run_end_many(tx, [e]))  # type: ignore[misc]
+    meter(harness)
+
+
+def meter(harness: Harness) -> None:
+    """Let two meters act; the second finds nothing to do."""
+    harness.clock.advance(20 * SECOND)
+    UsageMeter(harness.store).run_once()
+    assert UsageMeter(harness.store).run_once().slices == 0
+
+
+def budget(**fields: Any) -> NewBudget:
+    """Return a budget of 10 a month for the pipeline."""
+    return NewBudget(**{"scope": "pipeline", "subject": "priced", "amount": 10.0, **fields})
+
+
+def test_budget(priced: Harness) -> None:
+    """Cost adds up per pipeline and customer; a soft budget only changes its state."""
+    client = priced.client
+    client.budgets.set(budget(amount=10))
+    client.budgets.set(budget(scope="customer", subject="globex", amount=1.5, period="day"))
+    execute(priced, 7)
+    execute(priced, 1, customer="globex")
+    customer, pipeline = client.budgets.list()
+    assert (pipeline.used, pipeline.state, pipeline.runs) == (8, "warning", 8)
+    assert (customer.used, customer.state, customer.subject) == (1, "ok", "globex")
+    execute(priced, 2)
+    assert client.budgets.list()[1].state == "exceeded"
+    assert priced.client.pauses.list() == []
+    scoped = client.scoped("globex").budgets
+    assert [one.subject for one in scoped.list()] == ["globex"]
+    with pytest.raises(Forbidden):
+        scoped.set(budget())
+    client.budgets.remove("pipeline", "priced")
+    with pytest.raises(NotFound, match="budget"):
+        client.budgets.remove("pipeline", "priced")
+
+
+def test_hard_stop_and_lift(priced: Harness) -> None:
+    """A used-up budget holds new runs back, says why, and one command lifts it."""
+    client = priced.client
+    client.budgets.set(budget(amount=1, is_hard=True))
+    execute(priced)
+    (one,) = client.budgets.list()
+    assert one.state == "stopped"
+    held = client.runs.submit(Submission(pipeline="priced", customer="acme"))
+    assert priced.claim(1) == []
+    causes = client.diagnostics.why_run(held.run_id).causes
+    text = " ".join(cause.text for cause in causes)
+    assert "the budget of pipeline priced is used up: 1.00 of 1.00 per month" in text
+    assert "penstock budgets lift pipeline priced" in text
+    journal = priced.sql("SELECT action, actor, why FROM journal WHERE kind = 'pipeline'")
+    assert [(action, actor) for action, actor, _ in journal] == [
+        ("budget_set", "tester"),
+        ("paused", "budget"),
+    ]
+    assert client.budgets.lift("pipeline", "priced", reason="a good cause").state == "lifted"
+    priced.admitter.run_once()
+    assert len(priced.claim(1)) == 1
+    meter(priced)
+    assert client.budgets.list()[0].state == "lifted"
+    priced.clock.advance(32 * DAY)
+    meter(priced)
+    assert client.budgets.list()[0].state == "ok"
+
+
+def test_next_period_resumes(priced: Harness) -> None:
+    """The next period allows everything again; a pause by a person stays."""
+    client = priced.client
+    client.budgets.set(budget(scope="customer", subject="acme", amount=1, period="day",
+                              is_hard=True))  # fmt: skip
+    execute(priced)
+    assert [one.scope for one in client.pauses.list()] == ["customer"]
+    priced.clock.advance(DAY)
+    meter(priced)
+    assert client.pauses.list() == []
+    assert client.budgets.list()[0].state == "ok"
+    client.pauses.pause("customer", "acme", reason="by hand")
+    priced.sql(f"UPDATE usage_days SET day_at = {priced.clock.now() // DAY * DAY}")
+    meter(priced)
+    assert client.budgets.list()[0].state == "stopped"
+    client.budgets.remove("customer", "acme", period="day")
+    assert [one.reason for one in client.pauses.list()] == ["by hand"]
+
+
+def test_anomalies(priced: Harness) -> None:
+    """Executions unlike those before are listed with their history, until one is alike."""
+    execute(priced, 12, records=500)
+    assert priced.client.anomalies.list().items == []
+    execute(priced, seconds=2_000, records=0)
+    found = {one.measure: one for one in priced.client.anomalies.list().items}
+    assert set(found) == {"duration", "records", "arrival"}
+    slow = found["duration"]
+    assert (slow.value, slow.median, slow.samples) == (2_000, 100, 12)
+    assert slow.high < 200
+    assert "took 33m20s; the 12 executions before make" in slow.text
+    assert found["records"].value == 0
+    assert "0 records" in found["records"].text
+    execute(priced, records=500)
+    listed = priced.client.anomalies
+    assert listed.list(only_open=True).items == []
+    assert len(listed.list(pipeline="priced", measure="duration").items) == 1
+    first = listed.list(limit=2)
+    assert len(listed.list(limit=2, cursor=first.next_cursor).items) == 1
+    assert priced.client.scoped("acme").anomalies.list(limit=1).items
+    priced.submit("outside", customer="globex")
+    assert priced.client.scoped("globex").anomalies.list().items == []
+
+
+def test_pools(priced: Harness) -> None:
+    """A pool needs workers for what waits and runs; an autoscaler reads it by name."""
+    execute(priced, 3, seconds=60)
+    client = priced.client
+    idle = client.pools.desired_workers("default")
+    assert (idle.desired_workers, idle.ready_runs) == (0, 0)
+    assert idle.mean == timedelta(seconds=60)
+    client.runs.submit_many([Submission(pipeline="priced", customer="acme")] * 100)
+    busy = client.pools.desired_workers("default")
+    assert (busy.ready_runs, busy.desired_concurrency, busy.desired_workers) == (100, 20, 4)
+    assert "default" in {one.pool for one in client.pools.list()}
+    with pytest.raises(NotFound, match="pool"):
+        client.pools.desired_workers("unknown")
+    with pytest.raises(Forbidden):
+        client.scoped("acme").pools.list()
+
+
+def test_old_rows_are_deleted(priced: Harness) -> None:
+    """Profiles and minutes do not stay for ever."""
+    execute(priced, 2)
+    priced.clock.advance(91 * DAY + HOUR)
+    meter(priced)
+    assert priced.counts("pool_minutes", "processor_profiles") == {
+        "pool_minutes": 0,
+        "processor_profiles": 0,
+    }
+    assert priced.counts("usage_days")["usage_days"] > 0
