@@ -17,6 +17,7 @@ from penstock.alerts.channels.delivery import Deliveries
 from penstock.alerts.declared import ChannelSpec
 from penstock.alerts.rows import LeasedNotice
 from penstock.alerts.sender import AlertSender
+from penstock.analytics.aggregator import Aggregator
 from penstock.assembly.process import build_services
 from penstock.assembly.settings import load
 from penstock.audit.rows import AlertFilter
@@ -352,7 +353,25 @@ def monitor_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     return {alert.detail.count('"good"') > 0 for alert in alerts} == {True} and bool(alerts)
 
 
+def aggregator_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A check of a partition that only looks like a date, next to one that is a date."""
+    for customer, partition in ((1, "2025-13-45"), (2, "2025-11-15")):
+        raw(
+            harness.store,
+            "INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase,"
+            " partition, mode, required_table, kind, completeness_pct, quality_score,"
+            " check_status, issues, contributed_to_decision, correlation_id)"
+            f" VALUES ({harness.clock.now()}, {customer}, 1, {customer}, 'p', '{partition}', 'm',"
+            " 't', 'same_day', 0, 0, 'MISSING', '[]', 'WAIT', 'c')",
+        )
+    harness.clock.advance(seconds=3600)
+    Aggregator(harness.store).run_once()
+    found = raw(harness.store, "SELECT customer FROM check_counts ORDER BY 1")
+    return [row[0] for row in found] == [0, 1, 2]
+
+
 CASES: dict[str, Case] = {
+    "aggregator": aggregator_case,
     "backfiller": backfiller_case,
     "scheduler": scheduler_case,
     "orchestrator": orchestrator_case,

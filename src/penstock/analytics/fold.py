@@ -26,6 +26,7 @@ from penstock.analytics.rows import (
     TableCount,
 )
 from penstock.core.clock import DAY, MINUTE, Micros, parse_iso
+from penstock.core.errors import InvalidInput
 
 QUARTER: Final = 15 * MINUTE
 """Time that one counter of runs covers."""
@@ -189,7 +190,7 @@ def day_of(row: Check) -> Micros:
     if _DATE.match(row.partition):
         try:
             return parse_iso(row.partition[:10] + "T00:00:00Z")
-        except ValueError:
+        except InvalidInput:  # a text that only looks like a date, such as 2025-13-45
             pass
     return row.at // DAY * DAY
 
