@@ -52,9 +52,10 @@ def test_the_dashboard_of_a_demo(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "penstock", "demo", *SMALL, "--serve")
     demo = Process(*command, cwd=tmp_path)
     try:
-        address = demo.wait_for(lambda line: "dashboard" in line).split()[-1]
+        address = demo.wait_for(lambda line: line.startswith("Dashboard: ")).split()[1]
         with urlopen(address) as page:
             assert b"API key" in page.read()
+        demo.wait_for(lambda line: "stays open" in line)
         assert demo.terminate() == 0
     finally:
         demo.close()

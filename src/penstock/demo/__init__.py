@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,7 @@ import click
 from penstock.cli.app import App, Command, reject_url
 from penstock.core.clock import HOUR, MINUTE, SystemClock
 from penstock.core.errors import InvalidInput
+from penstock.demo.dashboard import Audience
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -56,7 +58,7 @@ killed worker, a flood of runs, a scheduler outage; no run is lost.""",
 @click.option("--engine", type=click.Choice(["sqlite", "postgres"]), default=None,
               help="Database engine; postgres requires the URL of an empty database.")  # fmt: skip
 @click.option("--serve", is_flag=True,
-              help="Serve the dashboard over the result until Ctrl-C.")  # fmt: skip
+              help="Keep the dashboard open after the day, until Ctrl-C.")  # fmt: skip
 @click.pass_obj
 def demo(
     app: App,
@@ -74,12 +76,14 @@ def demo(
     nba (the default): gates over a season of basketball data in DuckDB. A source is late, a
     processor fails, a phase runs degraded and is repaired by late data, and an operator asks what
     happened. saas: a day of 1,000 customers with rate limits, a killed worker, a flood of runs and
-    a scheduler outage. The database is kept for inspection.
+    a scheduler outage. The dashboard shows the day while it is played, and stays open in a terminal
+    or with --serve. The database is kept for inspection.
     """
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
     is_silent = app.is_json or app.is_quiet
+    audience = Audience(is_served=serve or not is_silent, is_staying=serve or is_live)
     if not is_silent:
         click.echo(OPENING[which].format(seconds=f"{seconds:.0f}"))
     # Imported here because only the demo needs the services and its scenarios.
@@ -90,17 +94,15 @@ def demo(
         wanted = DemoOptions(
             customers=customers, flood=flood, seconds=seconds, seed=seed, start=start
         )
-        _show(app, run_demo(wanted, settings, is_live=is_live, is_silent=is_silent))
+        run_demo(wanted, settings, is_live=is_live, is_silent=is_silent, audience=audience,
+                 show_report=partial(_show, app))  # fmt: skip
     else:
         _check_duckdb()
         from penstock.demo.nba import performance  # as above
 
-        _show(app, performance.run_demo(settings, folder, seconds=seconds, seed=seed,
-                                       is_live=is_live, is_silent=is_silent))  # fmt: skip
-    if serve:
-        from penstock.assembly.cli import serve_api  # loads the server
-
-        serve_api(app, settings)
+        performance.run_demo(settings, folder, seconds=seconds, seed=seed, is_live=is_live,
+                             is_silent=is_silent, audience=audience,
+                             show_report=partial(_show, app))  # fmt: skip
 
 
 class _Report(Protocol):

@@ -73,6 +73,8 @@ class Logins:
         self._store = store
         self._names = names
         self._random = random_bytes
+        self.lifetime_us = LIFETIME_US
+        """How long a session lasts; a simulation, whose clock runs fast, sets it."""
 
     def open(self, key: str, origin: Origin = Origin()) -> OpenedLogin | None:  # noqa: B008
         """Open a session for a key; None if the key is not valid or may not read.
@@ -101,7 +103,7 @@ class Logins:
                 address=origin.address[:TEXT_MAX],
                 agent=origin.agent[:TEXT_MAX],
             )
-            expires_at = login_put(tx, login, LIFETIME_US)
+            expires_at = login_put(tx, login, self.lifetime_us)
             _note(tx, row.key_id, row.customer_key, principal, "logged_in")
             return OpenedLogin(token, principal, (expires_at - tx.now()) / SECOND)
 
@@ -139,7 +141,7 @@ class Logins:
                 address=origin.address[:TEXT_MAX],
                 agent=origin.agent[:TEXT_MAX],
             )
-            expires_at = login_put(tx, login, LIFETIME_US)
+            expires_at = login_put(tx, login, self.lifetime_us)
             _note(tx, 0, number, principal, "logged_in")
             return OpenedLogin(token, principal, (expires_at - tx.now()) / SECOND)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,6 +11,7 @@ from penstock.assembly.database import describe_database, open_store
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import SystemClock
+from penstock.demo.dashboard import Audience
 from penstock.demo.nba import day
 from penstock.demo.nba.pipeline import PIPELINES
 from penstock.demo.nba.play import DemoDriver
@@ -31,9 +33,17 @@ SECONDS: Final = {
 
 
 def run_demo(
-    settings: Settings, folder: Path, *, seconds: float, seed: int, is_live: bool, is_silent: bool
-) -> Report:
-    """Run the whole demo and return its report; the folder and the database are kept."""
+    settings: Settings,
+    folder: Path,
+    *,
+    seconds: float,
+    seed: int,
+    is_live: bool,
+    is_silent: bool,
+    audience: Audience,
+    show_report: Callable[[Report], None],
+) -> None:
+    """Run the whole demo and show its report; the folder and the database are kept."""
     real = SystemClock()
     began = real.monotonic()
     SEASON.path = folder / FILE
@@ -55,14 +65,18 @@ def run_demo(
         stage = DemoSimulation(client, settings, clock, events, cast)
         client.register(PIPELINES)
         scene = day.ScenarioState(stage)
-        with screen(is_live=is_live, is_silent=is_silent) as show:
-            DemoDriver(scene, events, seconds, show).run()
-        return check_claims(
-            client,
-            scene,
-            url=describe_database(settings.database_url),
-            folder=str(folder),
-            seconds=real.monotonic() - began,
-        )
+        with audience.watching(client, settings, events):
+            with screen(is_live=is_live, is_silent=is_silent) as show:
+                DemoDriver(scene, events, seconds, show).run()
+            show_report(
+                check_claims(
+                    client,
+                    scene,
+                    url=describe_database(settings.database_url),
+                    folder=str(folder),
+                    seconds=real.monotonic() - began,
+                )
+            )
+            audience.stay()
     finally:
         store.close()

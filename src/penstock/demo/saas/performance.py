@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
 from penstock.core.errors import Conflict
+from penstock.demo.dashboard import Audience
 from penstock.demo.saas.cloud import CLOUD
 from penstock.demo.saas.pipelines import PIPELINES
 from penstock.demo.saas.play import DemoDriver
@@ -37,8 +39,16 @@ class DemoOptions:
     start: Micros
 
 
-def run_demo(wanted: DemoOptions, settings: Settings, *, is_live: bool, is_silent: bool) -> Report:
-    """Run the whole demo and return its report; the database is kept."""
+def run_demo(
+    wanted: DemoOptions,
+    settings: Settings,
+    *,
+    is_live: bool,
+    is_silent: bool,
+    audience: Audience,
+    show_report: Callable[[Report], None],
+) -> None:
+    """Run the whole demo and show its report; the database is kept."""
     real = SystemClock()
     began = real.monotonic()
     clock = SimulatedClock(wanted.start)
@@ -54,18 +64,20 @@ def run_demo(wanted: DemoOptions, settings: Settings, *, is_live: bool, is_silen
         stage.upkeep()
         client.configs.create_many(world.configs(names, wanted.start, wanted.seed), reason="demo")
         scene = ScenarioState(stage, names, wanted.seed, wanted.start, wanted.flood)
-        with screen(is_live=is_live, is_silent=is_silent) as show:
-            play = DemoDriver(scene, events, wanted.seconds, show)
-            play.run()
-        facts = Facts(
-            scene=scene,
-            scheduled=play.counts["scheduled"],
-            refused=play.counts["refused"],
-            database=describe_database(settings.database_url),
-            database_url=settings.database_url,
-            seconds=real.monotonic() - began,
-        )
-        return check_claims(client, facts)
+        with audience.watching(client, settings, events):
+            with screen(is_live=is_live, is_silent=is_silent) as show:
+                play = DemoDriver(scene, events, wanted.seconds, show)
+                play.run()
+            facts = Facts(
+                scene=scene,
+                scheduled=play.counts["scheduled"],
+                refused=play.counts["refused"],
+                database=describe_database(settings.database_url),
+                database_url=settings.database_url,
+                seconds=real.monotonic() - began,
+            )
+            show_report(check_claims(client, facts))
+            audience.stay()
     finally:
         CLOUD.recover()
         store.close()

@@ -1,0 +1,73 @@
+"""The dashboard beside a demo: served while the day is simulated, over its database and clock."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from penstock.core.clock import DAY, SystemClock
+from penstock.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from penstock.assembly.settings import Settings
+    from penstock.audit.telemetry import Events
+    from penstock.client import Client
+
+PORT: Final = 8080
+"""Tried first, so that the address is the usual one."""
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+WAIT_SECONDS: Final = 3_600.0
+SESSION_US: Final = 3_650 * DAY
+"""A session must outlast the demo, in which half a day passes in half a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who watches a demo: whether pages are served, and whether they stay afterwards."""
+
+    is_served: bool
+    is_staying: bool
+    say: Callable[[str], None] = click.echo
+
+    @contextlib.contextmanager
+    def watching(self, client: Client, settings: Settings, events: Events) -> Iterator[None]:
+        """Serve the dashboard while the block runs; say its address and key."""
+        if not self.is_served:
+            yield
+            return
+        # Imported here because it loads the web stack.
+        from penstock.assembly.api import build_api
+
+        key = client.keys.create("demo", "operator").key
+        client.logins.lifetime_us = SESSION_US
+        try:
+            server = build_api(client, replace(settings, api_port=PORT), events)
+        except SettingsError:
+            server = build_api(client, replace(settings, api_port=0), events)
+            self.say(f"Port {PORT} is taken, so the dashboard has another.")
+        server.start()
+        self.say(f"Dashboard: {server.url}/   log in with {key}")
+        try:
+            yield
+        finally:
+            server.stop()
+
+    def stay(self) -> None:
+        """Wait for Ctrl-C, or a signal to end, if the pages stay."""
+        if not self.is_served or not self.is_staying:
+            return
+        stopped = threading.Event()
+        before = {one: signal.signal(one, lambda *_: stopped.set()) for one in STOPS}
+        self.say("The dashboard stays open; end it with Ctrl-C.")
+        try:
+            while not stopped.is_set():
+                SystemClock().wait(stopped, WAIT_SECONDS)
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
