@@ -75,6 +75,10 @@ BENCHES = {
         "alerts",
         "a pass of the alert rules beside 50,000 configs and 10,000,000 executions",
     ),
+    "pages": (
+        "pages",
+        "each page over 10,000,000 executions, 50,000 configs, 1,000,000 dead letters; 200 viewers",
+    ),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

@@ -50,7 +50,7 @@ def trace(site: Site, *, quick: bool) -> Iterator[Result]:
     n = 200_000 if quick else (10_000_000 if site.engine == "postgres" else 1_000_000)
     place = site.create("trace")
     began = time.perf_counter()
-    loaded = _load(place, n)
+    loaded = load_executions(place, n)
     print_progress(f"loaded {n:,} executions in {time.perf_counter() - began:.0f} s")
     store = place.store()
     figures = _ask(Client(store), loaded)
@@ -154,7 +154,7 @@ def _work(run: RunContext) -> None:
         run.entities("players", [0])
 
 
-def _load(place: BenchDatabase, n: int) -> Loaded:
+def load_executions(place: BenchDatabase, n: int) -> Loaded:
     """Run one flow with Penstock, then copy its rows."""
     pipeline = declared()
     raw = unchecked(place)
@@ -203,16 +203,18 @@ def _flows(place: BenchDatabase, raw: Raw, loaded: Loaded) -> None:
     number = "(s.i + k.skipped)"
     flow_id = f"{FIRST} + {number}"
     own = f"1 + {number} % {CUSTOMERS}"
-    _copy(
+    copy_rows(
         raw, place, "flows", some,
         {"flow_id": flow_id, "customer": own, "partition": f"'p' || {number}",
          "correlation_id": f"'cause-' || {number}"},
     )  # fmt: skip
     for table in ("flow_phases", "completions", "triggers"):
-        _copy(raw, place, table, some, {"flow_id": flow_id, "customer": own}, without=("gate_id",))
+        copy_rows(
+            raw, place, table, some, {"flow_id": flow_id, "customer": own}, without=("gate_id",)
+        )
     all_flows = series(place, loaded.flows)
     own = f"1 + s.i % {CUSTOMERS}"
-    _copy(
+    copy_rows(
         raw, place, "entity_changes", all_flows,
         {"change_id": f"{FIRST} + s.i", "flow_id": f"{FIRST} + s.i", "customer": own,
          "partition": "'p' || s.i", "run_id": f"{FIRST} + s.i * {RUNS_OF_FLOW}",
@@ -232,7 +234,7 @@ def _executions(place: BenchDatabase, raw: Raw, loaded: Loaded) -> None:
     step = DAYS * DAY // loaded.flows
     base = raw.rows("SELECT min(execution_id), min(completed_at) FROM execution_log")[0]
     ended = f"{start} + s.i * {step} + (t.completed_at - {base[1]})"
-    _copy(
+    copy_rows(
         raw, place, "execution_log", series(place, loaded.flows),
         {"execution_id": f"{FIRST} + s.i * {RUNS_OF_FLOW} + t.execution_id - {base[0]}",
          "flow_id": f"{FIRST} + s.i", "customer": f"1 + s.i % {CUSTOMERS}",
@@ -244,7 +246,7 @@ def _executions(place: BenchDatabase, raw: Raw, loaded: Loaded) -> None:
     runs = raw.rows("SELECT min(run_id), min(finished_at) FROM history")[0]
     ended = f"{start} + s.i * {step} + (t.finished_at - {runs[1]})"
     first = loaded.flows - loaded.stored
-    _copy(
+    copy_rows(
         raw, place, "history",
         f"{series(place, loaded.stored)} CROSS JOIN (SELECT {first} AS skipped) AS k",
         {"run_id": f"{FIRST} + (s.i + k.skipped) * {RUNS_OF_FLOW} + t.run_id - {runs[0]}",
@@ -255,7 +257,7 @@ def _executions(place: BenchDatabase, raw: Raw, loaded: Loaded) -> None:
          "finished_at": ended.replace("s.i", "(s.i + k.skipped)")},
     )  # fmt: skip
     step = DAYS * DAY // loaded.singles
-    _copy(
+    copy_rows(
         raw, place, "history", series(place, loaded.singles),
         {"run_id": f"{FIRST * 1000} + s.i", "flow_id": "NULL", "root_run_id": "NULL",
          "customer": f"1 + s.i % {CUSTOMERS}", "correlation_id": "'single-' || s.i",
@@ -264,7 +266,7 @@ def _executions(place: BenchDatabase, raw: Raw, loaded: Loaded) -> None:
     )  # fmt: skip
 
 
-def _copy(
+def copy_rows(
     raw: Raw,
     place: BenchDatabase,
     table: str,
@@ -294,5 +296,6 @@ def _copy(
 
 def _original(table: str) -> str:
     """Return the condition of the rows that Penstock wrote itself."""
-    key = {"history": "run_id", "execution_log": "execution_id", "entity_changes": "change_id"}
+    key = {"history": "run_id", "execution_log": "execution_id", "entity_changes": "change_id",
+           "dead_letters": "dead_letter_id"}  # fmt: skip
     return f"{key.get(table, 'flow_id')} < {FIRST}"
