@@ -24,7 +24,7 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
-	$(BIN)/python -m pytest -m ui tests/web
+	$(BIN)/python -m pytest -n 2 -m ui tests/web
 
 test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in an environment of their own
 	@test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy

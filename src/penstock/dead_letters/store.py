@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey, SubscriptionKey
 from penstock.db.store import Tx, first, one
 
 FAR = 2**62
+
+GROUPED_MAX: Final = 5_000
+"""Dead letters, the newest, that groups are made of."""
+COUNT_MAX: Final = 10_000
+"""Largest count; there may be more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +118,15 @@ def dead_letter_get(
 def dead_letter_groups(
     tx: Tx, wanted: DeadLetterRowFilter, *, limit: int = 50
 ) -> list[DeadLetterGroupRow]:
-    """Group dead letters by origin and error type, largest group first."""
-    rows = tx.rows("dead_letter_groups", asdict(wanted) | {"limit": limit})
+    """Group the newest dead letters by origin and error type, largest group first."""
+    params = asdict(wanted) | {"limit": limit, "most": GROUPED_MAX}
+    rows = tx.rows("dead_letter_groups", params)
     return [DeadLetterGroupRow._make(row) for row in rows]
 
 
 def dead_letter_count(tx: Tx, wanted: DeadLetterRowFilter) -> int:
-    """Count matching dead letters."""
-    return int(one(tx.rows("dead_letter_count", asdict(wanted)))[0])
+    """Count matching dead letters, up to COUNT_MAX."""
+    return int(one(tx.rows("dead_letter_count", asdict(wanted) | {"most": COUNT_MAX}))[0])
 
 
 def dead_letter_resolve_many(

@@ -158,7 +158,10 @@ class DeadLetters:
         limit: PageLimit = 50,
         **filters: Unpack[DeadLetterFilters],
     ) -> Groups:
-        """Count dead letters by origin and error type, the largest group first."""
+        """Count dead letters by origin and error type, the largest group first.
+
+        The newest 5,000 that match are counted.
+        """
         check_limit(limit)
         given = {"status": status, **filters}
         rows = self._store.read(
@@ -167,7 +170,7 @@ class DeadLetters:
         return [group_record(row) for row in rows]
 
     def count(self, *, status: Status = "open", **filters: Unpack[DeadLetterFilters]) -> int:
-        """Return the number of dead letters that match."""
+        """Return the number of dead letters that match; 10,000 if there are more."""
         given = {"status": status, **filters}
         return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, given)))
 

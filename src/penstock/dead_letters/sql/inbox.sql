@@ -51,21 +51,24 @@ WHERE d.kind = 'run' AND d.subject = :run_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
 -- name: dead_letter_groups
--- Group dead letters by origin and error type, largest group first.
+-- Group the newest dead letters by origin and error type, largest group first.
 -- scope: system (operators; a tenant's key adds :customer)
-SELECT d.kind, l.name, p.phase, p.name, s.name, d.error_type, count(*), min(d.died_at),
-    max(d.died_at), max(d.dead_letter_id)
-{{dead_letter_joins}}
-WHERE {{dead_letter_filter}}
-GROUP BY d.kind, l.name, p.phase, p.name, s.name, d.error_type
-ORDER BY count(*) DESC, max(d.dead_letter_id) DESC LIMIT :limit;
+SELECT g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type, count(*),
+    min(g.died_at), max(g.died_at), max(g.dead_letter_id)
+FROM (SELECT d.kind, l.name AS pipeline, p.phase, p.name AS processor, s.name AS subscription,
+        d.error_type, d.died_at, d.dead_letter_id
+    {{dead_letter_joins}}
+    WHERE {{dead_letter_filter}}
+    ORDER BY d.dead_letter_id DESC LIMIT :most) AS g
+GROUP BY g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type
+ORDER BY count(*) DESC, max(g.dead_letter_id) DESC LIMIT :limit;
 
 -- name: dead_letter_count
--- Count matching dead letters.
+-- Count matching dead letters, up to a maximum.
 -- scope: system (operators; a tenant's key adds :customer)
-SELECT count(*)
-{{dead_letter_joins}}
-WHERE {{dead_letter_filter}};
+SELECT count(*) FROM (SELECT d.dead_letter_id
+    {{dead_letter_joins}}
+    WHERE {{dead_letter_filter}} LIMIT :most) AS found;
 
 -- name: dead_letter_resolve_many
 -- Resolve dead letters as replayed or discarded. Those no longer open are not returned.
