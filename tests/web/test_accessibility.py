@@ -10,7 +10,7 @@ import pytest
 
 from tests.kits.served import Serve
 from tests.server.scene import Scene, scene
-from tests.web.chromium import PHONE, Screen, Windows, needs_chromium
+from tests.web.chromium import PHONE, WIDE, Screen, Windows, needs_chromium
 from tests.web.test_pages import LISTS, details, hostile_run
 
 try:
@@ -96,8 +96,8 @@ def test_the_login_page(stage: tuple[Windows, Scene, list[str]]) -> None:
 @pytest.mark.parametrize("width", ["wide", "phone"])
 def test_every_page(stage: tuple[Windows, Scene, list[str]], scheme: str, width: str) -> None:
     windows, _, paths = stage
-    options = {"viewport": PHONE} if width == "phone" else {}
-    with windows.window("admin", color_scheme=scheme, **options) as screen:
+    viewport = PHONE if width == "phone" else WIDE
+    with windows.window("admin", color_scheme=scheme, viewport=viewport) as screen:
         check(screen, paths)
 
 

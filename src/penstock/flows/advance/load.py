@@ -12,7 +12,7 @@ from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.store.gates import breakers_of, probe_release_many
 from penstock.flows.gates.store.overrides import overrides_of
-from penstock.flows.items.store.expansions import expansions_fold_later
+from penstock.flows.items.store.expansions import expansions_fold_later, expansions_of
 from penstock.flows.rows import CompletionRow, Locked, PhaseRow
 from penstock.flows.store.completions import completions_later, completions_named_later
 from penstock.flows.store.flows import LongFlowRows, phases_later, phases_named_later
@@ -163,9 +163,17 @@ def _query_all(tx: Tx, ids: Sequence[int]) -> Callable[[], LoadedRows]:
 
 
 def snapshots_of(
-    tx: Tx, locked: Sequence[Locked], wakeups: Mapping[int, Wakeup], known: LoadedRows
+    tx: Tx,
+    locked: Sequence[Locked],
+    wakeups: Mapping[int, Wakeup],
+    known: LoadedRows,
+    *,
+    is_read: bool = False,
 ) -> list[FlowSnapshot]:
-    """Return the snapshots of locked flows, in the order of the locks."""
+    """Return the snapshots of locked flows, in the order of the locks.
+
+    `is_read`: the flows are not locked, and nothing is written.
+    """
     now = max(one.now for one in locked)
     rows, seen, _ = known
     approved = [one.flow.flow_id for one in locked if one.has_overrides]
@@ -183,7 +191,11 @@ def snapshots_of(
     for one in locked:
         long_flow_remember(one.flow, plans[one.flow.flow_id])
     fanning_out = [flow_id for flow_id, plan in plans.items() if plan.fan_outs]
-    expansions = expansions_fold_later(tx, fanning_out)() if fanning_out else {}
+    expansions = {}
+    if fanning_out and is_read:
+        expansions = expansions_of(tx, fanning_out)
+    elif fanning_out:
+        expansions = expansions_fold_later(tx, fanning_out)()
     return [
         FlowSnapshot(
             flow=one.flow,

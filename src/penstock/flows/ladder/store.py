@@ -57,7 +57,8 @@ def snapshots_read(tx: Tx, ids: Sequence[int], *, lock: bool = False) -> list[Fl
     if not locked:
         return []
     wakeups = {one.flow.flow_id: Wakeup(all_gates=True) for one in locked}
-    return snapshots_of(tx, locked, wakeups, query_state(tx, wakeups)(locked))
+    known = query_state(tx, wakeups)(locked)
+    return snapshots_of(tx, locked, wakeups, known, is_read=not lock)
 
 
 def pass_take(tx: Tx, name: str, every_us: int) -> bool:
