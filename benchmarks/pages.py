@@ -1,4 +1,4 @@
-"""Pages of the dashboard over a large installation, and 200 people who watch them.
+"""Pages of the dashboard over a large installation, and 200 persons who watch them.
 
 The database of `trace` (10,000,000 executions on PostgreSQL, 1,000,000 on SQLite) with 50,000
 configs and 1,000,000 dead letters besides. One person asks for every page, in random order: the
@@ -224,14 +224,14 @@ class _Person:
 def _watch(place: BenchDatabase, server: Server, *, quick: bool) -> dict[str, float]:
     """Return the share of a core that the server needs for the viewers."""
     seconds = 5.0 if quick else WATCHED_SECONDS
-    people = [_Person(server) for _ in range(-(-VIEWERS // 10))]
-    streams = [people[i % len(people)].stream() for i in range(VIEWERS)]
+    persons = [_Person(server) for _ in range(-(-VIEWERS // 10))]
+    streams = [persons[i % len(persons)].stream() for i in range(VIEWERS)]
     with ExitStack() as stack:
         stopping = threading.Event()
         stack.callback(stopping.set)
         writer = threading.Thread(target=_change, args=(place, stopping))
         writer.start()
-        hints = _Hints(streams, people, stopping)
+        hints = _Hints(streams, persons, stopping)
         time.sleep(2)
         figures = {"viewers": float(VIEWERS)}
         before, count = cpu_seconds(server.pid), hints.count
@@ -264,14 +264,14 @@ class _Hints:
     """Reads all streams from few threads; each viewer may fetch its fragment after a hint."""
 
     def __init__(
-        self, streams: list[HTTPResponse], people: list[_Person], stopping: threading.Event
+        self, streams: list[HTTPResponse], persons: list[_Person], stopping: threading.Event
     ) -> None:
         self.count = self.fetched = 0
         self.is_fetching = threading.Event()
         self._stopping = stopping
         self._sockets: list[socket.socket] = []
         self._threads = [
-            threading.Thread(target=self._read, args=(streams[i::8], people), daemon=True)
+            threading.Thread(target=self._read, args=(streams[i::8], persons), daemon=True)
             for i in range(8)
         ]
         for thread in self._threads:
@@ -282,9 +282,9 @@ class _Hints:
         for thread in self._threads:
             thread.join(60)
 
-    def _read(self, streams: list[HTTPResponse], people: list[_Person]) -> None:
+    def _read(self, streams: list[HTTPResponse], persons: list[_Person]) -> None:
         person = _Person.__new__(_Person)
-        person.port, person.cookie = people[0].port, people[0].cookie
+        person.port, person.cookie = persons[0].port, persons[0].cookie
         person._connection = HTTPConnection("127.0.0.1", person.port, timeout=120)
         while not self._stopping.is_set():
             for stream in streams:

@@ -17,8 +17,8 @@ from tests.kits.client_harness import Harness
 def test_it_is_served_and_says_where(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, is_taken: bool
 ) -> None:
-    said: list[str] = []
-    audience = Audience(is_served=True, is_staying=False, say=said.append)
+    lines: list[str] = []
+    audience = Audience(is_served=True, is_staying=False, say=lines.append)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
@@ -28,10 +28,10 @@ def test_it_is_served_and_says_where(
             other.close()
         monkeypatch.setattr(dashboard, "PORT", port)
         with audience.watching(harness.client, load({}), Events()):
-            found = re.search(r"(http://127\.0\.0\.1:(\d+)/) +log in with (pnk_\S+)", said[-1])
-            assert found is not None, said
+            found = re.search(r"(http://127\.0\.0\.1:(\d+)/) +log in with (pnk_\S+)", lines[-1])
+            assert found is not None, lines
             assert (int(found[2]) == port) is not is_taken
-            assert any("is taken" in line for line in said) is is_taken
+            assert any("is taken" in one for one in lines) is is_taken
             with urllib.request.urlopen(found[1] + "login", timeout=60) as shown:
                 assert b"Log in" in shown.read()
             opened = harness.client.logins.open(found[3])
@@ -42,8 +42,8 @@ def test_it_is_served_and_says_where(
 
 
 def test_it_is_not_served_without_an_audience(harness: Harness) -> None:
-    said: list[str] = []
-    audience = Audience(is_served=False, is_staying=True, say=said.append)
+    lines: list[str] = []
+    audience = Audience(is_served=False, is_staying=True, say=lines.append)
     with audience.watching(harness.client, load({}), Events()):
-        assert said == []
+        assert lines == []
     audience.stay()

@@ -236,7 +236,11 @@ def _silences(visit: Visit) -> TablePanel:
     page = visit.client.alerts.silences(limit=10)
     return TablePanel(
         title="Silences",
-        columns=[TableColumn(title="what"), TableColumn(title="ends", css="r")],
+        columns=[
+            TableColumn(title="what"),
+            TableColumn(title="ends", css="r"),
+            TableColumn(title="end", css="r"),
+        ],
         rows=[
             [
                 text(
@@ -244,6 +248,12 @@ def _silences(visit: Visit) -> TablePanel:
                     small=f"{one.created_by}: {one.reason}",
                 ),
                 time_cell(one.ends_at),
+                Cell(
+                    text="End it…" if visit.may_operate else "",
+                    href=address("do", "end-silence", silence_id=one.silence_id)
+                    if visit.may_operate
+                    else None,
+                ),
             ]
             for one in page.items
         ],
@@ -264,6 +274,7 @@ def alert(visit: Visit) -> WebPage:
     actions = [] if page is None else [Button(label="Show it", href=page, css="go")]
     if visit.may_operate and one.state != "resolved":
         actions.insert(0, Button(label="Resolve…", href=address("do", "resolve-alert", **about)))
+        actions.insert(0, Button(label="Silence…", href=address("do", "silence", **about)))
         if one.state == "open":
             actions.insert(
                 0, Button(label="Acknowledge…", href=address("do", "acknowledge", **about))

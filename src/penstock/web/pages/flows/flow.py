@@ -57,7 +57,10 @@ def flows(visit: Visit) -> WebPage:
             )
             for one in ("", *STATES)
         ],
-        actions=[Button(label="Trigger…", href=address("do", "trigger"), css="go")]
+        actions=[
+            Button(label="Backfill…", href=address("do", "backfill")),
+            Button(label="Trigger…", href=address("do", "trigger"), css="go"),
+        ]
         if visit.may_operate
         else [],
         filters=_filters(visit),

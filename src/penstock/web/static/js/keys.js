@@ -68,10 +68,22 @@ function moveAcross(step) {
   const cells = all("a,button", rowInFocus() ?? document.createElement("i"));
   cells[Math.min(cells.length - 1, Math.max(0, cells.indexOf(document.activeElement) + step))]?.focus();
 }
-function moveToNeighbour(rel) {
-  const link = find(`main a[rel=${rel}]`);
+// [ and ] walk through the list from which the page was opened; the window remembers it.
+const walked = {
+  get() { try { return JSON.parse(sessionStorage.getItem("penstock.list") ?? "[]"); } catch { return []; } },
+  keep() {
+    const listed = rows().map((row) => [idOf(row), find("a[href]", row)?.getAttribute("href")]).filter(([id]) => id);
+    if (listed.length > 1) try { sessionStorage.setItem("penstock.list", JSON.stringify(listed)); } catch { /* kept nowhere */ }
+  },
+};
+addEventListener("pagehide", () => { if (!ID.test(location.pathname)) walked.keep(); });
+function moveToNeighbour(step) {
+  const link = find(`main a[rel=${step > 0 ? "next" : "prev"}]`);
   if (link) { link.click(); return; }
-  say(rel === "next" ? "There is no next one." : "There is no previous one.");
+  const listed = walked.get();
+  const place = listed.findIndex(([id]) => id === idInFocus());
+  const next = place < 0 ? undefined : listed[place + step];
+  if (next?.[1]?.startsWith("/")) location.assign(next[1]); else say(step > 0 ? "There is no next one." : "There is no previous one.");
 }
 function openMenu() {
   const menu = find("dialog.menu");
@@ -103,7 +115,7 @@ const actions = {
   w: () => { const id = idInFocus(); if (id.startsWith("run_")) location.assign(`/runs/${id}#why`); else if (id.startsWith("flow_")) location.assign(`/flows/${id}#why`); },
   u: () => { setZone(isLocal() ? "utc" : "local"); say(isLocal() ? "Local time." : "UTC."); },
   ".": openMenu,
-  "[": () => moveToNeighbour("prev"), "]": () => moveToNeighbour("next"),
+  "[": () => moveToNeighbour(-1), "]": () => moveToNeighbour(1),
   Escape: () => choose.clear(),
 };
 addEventListener("keydown", (event) => {
