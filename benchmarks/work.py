@@ -7,6 +7,7 @@ import os
 import random
 import time
 
+from penstock.audit.telemetry import Events
 from penstock.core.clock import SystemClock
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -39,7 +40,15 @@ async def stay(_: RunContext) -> None:
     await asyncio.sleep(7_000)
 
 
-def worker(store: Store, pipeline: Pipeline, *, slots: int = 5, name: str = "bench") -> Worker:
+def worker(
+    store: Store,
+    pipeline: Pipeline,
+    *,
+    slots: int = 5,
+    name: str = "bench",
+    events: Events | None = None,
+) -> Worker:
     """Create a worker as `penstock worker` would."""
     options = WorkerOptions(concurrency=slots, name=name, pid=os.getpid(), advances=True)
-    return Worker(store, [pipeline], options, clock=SystemClock(), jitter=random.Random(7).random)
+    jitter = random.Random(7).random
+    return Worker(store, [pipeline], options, clock=SystemClock(), jitter=jitter, events=events)

@@ -20,6 +20,7 @@ from penstock.telemetry.catalog import API, LABEL_VALUES_MAX, PROCESS
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import ProcessorPath, unknown_name
 from tests.kits.client_harness import Harness
+from tests.telemetry.stream import emitting
 
 DONE = RunEnded(7, "acme", ProcessorKey(1), "COMPLETED", None, False, False, duration_us=2_000_000)
 GATE = GateDecided(
@@ -73,7 +74,7 @@ def test_the_api_exposes_exactly_what_is_declared(harness: Harness) -> None:
     """Every declared metric is exposed with its type, and no other."""
     process = ProcessMetrics(names, more=API)
     events = Events()
-    events.subscribe(process.on_event, process.kinds)
+    process.subscribe(events)
     for event in every_event():
         events.emit(event)
     fleet = FleetCollector(harness.client, harness.clock, local=local)
@@ -91,9 +92,7 @@ def test_a_worker_exposes_what_a_process_does() -> None:
 def test_every_event_is_accepted() -> None:
     """Every kind that the metrics subscribe to is counted without an error."""
     process = ProcessMetrics(names)
-    for event in every_event():
-        if type(event) in process.kinds:
-            process.on_event(event)
+    emitting(process, *every_event())
     assert samples(process.text())
 
 
@@ -103,8 +102,7 @@ def test_runs_are_counted_by_processor() -> None:
     failed = msgspec.structs.replace(
         DONE, final_state="FAILED", error_type="TIMEOUT", retry=True, records=3
     )
-    for event in (DONE, DONE, failed):
-        process.on_event(event)
+    emitting(process, DONE, DONE, failed)
     found = samples(process.text())
     labels = (("pipeline", "nba"), ("processor", "box"))
     outcome = tuple(sorted((*labels, ("outcome", "completed"))))
@@ -116,14 +114,14 @@ def test_runs_are_counted_by_processor() -> None:
     assert found["penstock_run_seconds_bucket", (("le", "1"), *labels)] == 0
     assert found["penstock_run_seconds_bucket", (("le", "10"), *labels)] == 3
     assert found["penstock_run_records_total", labels] == 3
-    process.on_event(DONE)
+    emitting(process, DONE)
     assert samples(process.text())["penstock_run_ends_total", outcome] == 3
 
 
 def test_gates_count_dependencies_by_kind() -> None:
     """A decision counts its checks, its trigger, and sets the last completeness."""
     process = ProcessMetrics(names)
-    process.on_event(GATE)
+    emitting(process, GATE)
     found = samples(process.text())
     where = (("phase", "raw"), ("pipeline", "nba"))
     kind = (("kind", "same_day"), *where)
@@ -139,7 +137,7 @@ def test_customers_are_a_label_only_on_request(is_split: bool) -> None:
     """Without the setting no series names a customer; with it, those that allow it do."""
     process = ProcessMetrics(names, by_customer=is_split)
     for customer in ("acme", "bolt"):
-        process.on_event(msgspec.structs.replace(DONE, customer_id=customer))
+        emitting(process, msgspec.structs.replace(DONE, customer_id=customer))
     ends = [key for key in samples(process.text()) if key[0] == "penstock_run_ends_total"]
     assert len(ends) == (2 if is_split else 1)
     assert ("acme" in str(ends)) == is_split
@@ -153,7 +151,7 @@ def test_labels_are_bounded() -> None:
         failure="", seconds=0.1, window=1,
     )  # fmt: skip
     for n in range(LABEL_VALUES_MAX + 50):
-        process.on_event(msgspec.structs.replace(push, subscription=f"s{n}"))
+        emitting(process, msgspec.structs.replace(push, subscription=f"s{n}"))
     found = samples(process.text())
     counted = [key for key in found if key[0] == "penstock_push_requests_total"]
     assert len(counted) == LABEL_VALUES_MAX + 1

@@ -80,7 +80,7 @@ def process_telemetry(
                 serve_metrics(registry, settings.metrics_host, settings.metrics_port)
             )
         if has_api or has_port or is_exported:
-            stack.callback(events.subscribe(process.on_event, process.kinds))
+            stack.callback(process.subscribe(events))
         made = stack.enter_context(open_telemetry(declared, events, process, around, registry))
         yield ProcessTelemetry(made.log, served, url)
 

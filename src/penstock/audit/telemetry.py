@@ -348,7 +348,7 @@ class Events:
 
         Subscribers run in the thread that emits: they must be fast and must not wait.
         """
-        entry = ((lambda event: subscriber(event)), frozenset(kinds))
+        entry = (subscriber, frozenset(kinds))
         self._change(lambda known: (*known, entry))
         return lambda: self._change(lambda known: tuple(one for one in known if one is not entry))
 

@@ -155,6 +155,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "keys": ("access.cli.keys", "Create, list, rotate and revoke API keys."),
     "db": ("db.cli", "Migrate and copy the database; rotate the push signing key."),
+    "assets": (
+        "assets.cli",
+        "Generate Grafana dashboards, Prometheus rules and an Alertmanager config.",
+    ),
     "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
     "verify": (
         "monitoring.cli.verify",

@@ -41,7 +41,7 @@ class ConsumerTelemetry:
         self._running: contextlib.ExitStack | None = None
         self.metrics = ProcessMetrics(unknown_name, by_customer=self._declared.customer_label)
         self.events = Events()
-        self.events.subscribe(self.metrics.on_event, self.metrics.kinds)
+        self.metrics.subscribe(self.events)
 
     def _start(self) -> None:
         """Start exporting with the first message; a second call does nothing."""

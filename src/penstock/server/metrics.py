@@ -52,5 +52,5 @@ class Metrics:
 def own_metrics(client: Client, clock: Clock, events: Events) -> Metrics:
     """Return metrics that count the events of a process from now on."""
     process = ProcessMetrics(ProcessorNames(client.views.processor_paths), more=API)
-    events.subscribe(process.on_event, process.kinds)
+    process.subscribe(events)
     return Metrics(process, FleetCollector(client, clock))

@@ -26,7 +26,7 @@ class TelemetrySettings(Record):
     """Whether log records are sent to it."""
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """Share of traces that are exported, chosen by trace id, so that all processes agree."""
-    spans_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 500
+    spans_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
     """Most spans that a process exports per second; further ones of successful runs are dropped."""
     service_name: _Text = "penstock"
     """Value of `service.name`."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-CAPACITY: Final = 8_192
+CAPACITY: Final = 2_048
 REPORT_SECONDS: Final = 60.0
 """How often a failing receiver is logged."""
 
@@ -48,7 +48,8 @@ class ExportQueue(Generic[T]):
         self._batch = batch
         self._interval_s = interval_s
         self._items: deque[T] = deque()
-        self._capacity = max(CAPACITY, 2 * batch)
+        self._capacity = max(CAPACITY, 4 * batch)
+        self._half = self._capacity // 2
         self._dropped = 0
         self._stopping = threading.Event()
         self._reported_at = float("-inf")
@@ -60,12 +61,18 @@ class ExportQueue(Generic[T]):
         """Start the thread."""
         self._thread.start()
 
-    def put(self, item: T, *, is_ordinary: bool = False) -> None:
-        """Queue an item; an ordinary one is dropped once half of the queue is full."""
-        if len(self._items) >= (self._capacity // 2 if is_ordinary else self._capacity):
+    def put(self, item: T) -> None:
+        """Queue an item."""
+        if len(self._items) >= self._capacity:
             self._dropped += 1
             return
         self._items.append(item)
+
+    def refuses_ordinary(self) -> bool:
+        """Count and refuse an item that gives way to others: half of the queue is full."""
+        is_full = len(self._items) >= self._half
+        self._dropped += is_full
+        return is_full
 
     def close(self, seconds: float = 5.0) -> None:
         """Export what is queued, for at most `seconds`, and end the thread."""

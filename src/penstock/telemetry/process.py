@@ -127,7 +127,8 @@ class Telemetry:
             queue = self._queue("spans", send_spans, batch=rate)
 
             def put(event: Event) -> None:
-                queue.put((event, self._clock.now()), is_ordinary=is_ordinary(event))
+                if not (is_ordinary(event) and queue.refuses_ordinary()):
+                    queue.put((event, self._clock.now()))
 
             self._events.subscribe(put, spans.kinds)
         if declared.logs:

@@ -26,7 +26,6 @@ class SentryClient:
             environment=environment,
             release=f"penstock@{release}",
             default_integrations=False,
-            send_default_pii=False,
         )
 
     def send(self, events: list[ServiceError | RunEnded]) -> int:

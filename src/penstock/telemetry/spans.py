@@ -173,11 +173,9 @@ class Spans:
                 "penstock.correlation_id": correlation,
                 "penstock.run_id": encode("run", event.run_id),
                 **({} if flow is None else {"penstock.flow_id": flow}),
-                "penstock.pipeline": name.pipeline,
-                "penstock.phase": name.phase,
-                "penstock.processor": name.processor,
-                "penstock.attempt": event.attempt,
-                "penstock.state": event.final_state,
+                "penstock.processor": ".".join(name),
+                **({"penstock.attempt": event.attempt} if event.attempt > 1 else {}),
+                **({"penstock.state": event.final_state} if failure else {}),
                 **({"penstock.item": event.item_key} if event.item_key else {}),
                 **({"penstock.partition": event.partition} if event.partition else {}),
                 **({"error.type": event.error_type} if event.error_type else {}),
@@ -278,7 +276,7 @@ class Spans:
 
 def is_ordinary(event: Event) -> bool:
     """Return whether an event gives way to others if there are too many: a successful run."""
-    return isinstance(event, RunEnded) and event.error_type is None
+    return type(event) is RunEnded and event.error_type is None
 
 
 def _common(event: FlowEnded | PhaseEnded | GateDecided, flow: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from penstock.telemetry.catalog import LABEL_VALUES_MAX
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import unknown_name
 from tests.kits.shell import Shell
+from tests.telemetry.stream import emitting
 
 
 def posted(name: str = "hook", outcome: str = "ack", **more: object) -> PushPosted:
@@ -114,12 +115,12 @@ class TestLog:
 def test_meters() -> None:
     """Metrics are labelled by subscription; the number of labels is bounded and input escaped."""
     meters = ProcessMetrics(unknown_name)
-    meters.on_event(posted())
-    meters.on_event(posted(outcome="nack", status=None, failure="timeout", window=2))
-    meters.on_event(PushAccepted(subscription="orders", message_id="1", outcome="published"))
-    meters.on_event(PushRefused(subscription='evil"\n', status=401, reason="x"))
+    emitting(meters, posted())
+    emitting(meters, posted(outcome="nack", status=None, failure="timeout", window=2))
+    emitting(meters, PushAccepted(subscription="orders", message_id="1", outcome="published"))
+    emitting(meters, PushRefused(subscription='evil"\n', status=401, reason="x"))
     for n in range(LABEL_VALUES_MAX + 50):
-        meters.on_event(posted(f"s{n}"))
+        emitting(meters, posted(f"s{n}"))
     text = meters.text().decode()
     for line in (
         'penstock_push_requests_total{response="200",subscription="hook"} 1.0',

@@ -11,6 +11,7 @@ from penstock.runs.cli.details import print_detail
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import unknown_name
 from tests.kits.client_harness import Harness
+from tests.telemetry.stream import emitting
 from tests.worker.endpoints.kit import endpoint, replying
 
 
@@ -50,7 +51,7 @@ def test_requests_are_counted_and_logged(harness: Harness) -> None:
         run_id = world.submit()
         world.send_all()
         metrics = ProcessMetrics(unknown_name)
-        metrics.on_event(world.sent[0])
+        emitting(metrics, world.sent[0])
         labels = '{processor="scores/main/score",response="503"}'
         counted = f"penstock_endpoint_requests_total{labels} 1.0"
         assert counted in metrics.text().decode()
