@@ -20,7 +20,7 @@ BENCHES = {
     "sched_idle": ("schedule", "a tick over 1,000,000 configs, none due"),
     "sched_race": ("schedule", "4 scheduler processes on the same 100,000"),
     "queue": ("queue", "bulk enqueue, then one worker drains"),
-    "telemetry": ("telemetry", "the queue with metrics, traces and logs exported, and without"),
+    "telemetry": ("telemetry", "the queue with and without exporters of telemetry"),
     "limit_blocked": ("limited", "claims next to 100,000 runs blocked on one limit"),
     "limit_drain": ("limited", "runs behind one limit of ten, and behind a thousand such limits"),
     "latency": ("latency", "submit to start at 50/s, also from another process; idle CPU"),

@@ -1,9 +1,9 @@
-"""Telemetry: the queue with metrics, traces and logs exported, and without, in turn.
+"""Telemetry: the queue with and without exporters, in turn.
 
 The receiver is another process that reads and drops what it gets. Rounds alternate, so that a
 machine that becomes slower affects both; the value is the throughput with telemetry divided by that
-without. `cpu_ratio` compares the CPU time of the process per run, exporting threads included, which
-other programs on the machine disturb less.
+of the other rounds. `cpu_ratio` compares the CPU time of the process per run, with its exporting
+threads, which other programs on the machine disturb less.
 """
 
 from __future__ import annotations

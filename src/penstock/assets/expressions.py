@@ -105,7 +105,7 @@ def _measured(rule: Rule, one: Condition) -> PrometheusRule:
     words = METRICS[one.metric].words
     if one.metric in NOT_EXPORTED:
         expr, hold = "penstock_up == 0", int(exported_value(one.metric, one.threshold))
-        value = "no answer"
+        value = "no response"
     else:
         metric = alert_metric(one.metric)
         by = " by (subject)" if metric.name not in UNLABELLED else ""

@@ -70,7 +70,7 @@ def scrape_file() -> str:
 def alertmanager_file() -> str:
     """Return an Alertmanager config: one group per rule and subject, routed by severity."""
     ranked = list(reversed(SEVERITIES))
-    urgent, rest = ranked[:2], ranked[2:]
+    paged, rest = ranked[:2], ranked[2:]
     return _yaml(
         {
             "route": {
@@ -82,7 +82,7 @@ def alertmanager_file() -> str:
                 "routes": [
                     {
                         "receiver": "on-call",
-                        "matchers": [f'severity=~"{"|".join(urgent)}"'],
+                        "matchers": [f'severity=~"{"|".join(paged)}"'],
                         "repeat_interval": "1h",
                     },
                     {"receiver": "team", "matchers": [f'severity=~"{"|".join(rest)}"']},
