@@ -16,7 +16,10 @@ from penstock.telemetry.catalog import DECLARED, DeclaredMetric
 FACTORS: Final = {"minutes": 60.0, "seconds": 1.0, "%": 0.01}
 NOT_EXPORTED: Final = frozenset({"database_gap_seconds"})
 """Known only to the process that evaluates rules; `penstock_up` stands for it."""
-SAME_NAME: Final[Mapping[str, str]] = {"quota_errors": "quota_limited"}
+SAME_NAME: Final[Mapping[str, str]] = {
+    "quota_errors": "quota_limited",
+    "limit_wait_minutes": "limit_wait_p95_minutes",
+}
 """Names for metrics whose own name means something else in Prometheus."""
 
 

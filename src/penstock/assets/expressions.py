@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from penstock.alerts.built_in.rule import Condition, Rule
 from penstock.alerts.catalog import EVENT_RULES, runbook_of
 from penstock.alerts.measures import METRICS, shown_value
-from penstock.alerts.rules import BUILT_IN, Condition, Rule
+from penstock.alerts.rules import BUILT_IN
 from penstock.assets.alert_metrics import NOT_EXPORTED, alert_metric, exported_value
 from penstock.core.clock import SECOND
 

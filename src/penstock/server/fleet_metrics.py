@@ -25,7 +25,7 @@ from penstock.telemetry.catalog import CUSTOMER, DECLARED, DeclaredMetric, metri
 
 SHOWN: Final = 200
 """Number of subscriptions, of limits and of subjects that are exported."""
-SHARED_SECONDS: Final = 5.0
+SHARED_SECONDS: Final = 10.0
 _DECLARED: Final = frozenset(metric.name for metric in DECLARED)
 STATES: Final = ("ready", "later", "paused", "blocked", "claimed", "running")
 
