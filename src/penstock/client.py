@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.alerts.client.alerts import Alerts
     from penstock.analytics.client import Analytics
     from penstock.analytics.review.client import Reviews
+    from penstock.bus.client.schemas import Schemas
+    from penstock.bus.client.snapshots import Snapshots
     from penstock.bus.client.subscriptions import Subscriptions, WaitingSubscriptions
     from penstock.bus.client.topics import Topics
     from penstock.core.naming import CustomerKey
@@ -127,7 +129,25 @@ class MeasuredGroups:
         return self._group(Pools, self._store, self._names)
 
 
-class UseCaseGroups(MeasuredGroups):
+class _BusGroups(MeasuredGroups):
+    """The use cases of snapshots and schemas."""
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """Snapshots of subscriptions: take, list, seek."""
+        from penstock.bus.client.snapshots import Snapshots  # loaded on first use
+
+        return self._group(Snapshots, self._store, self._names, self.actor)
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        """Schemas of messages and their revisions."""
+        from penstock.bus.client.schemas import Schemas  # loaded on first use
+
+        return self._group(Schemas, self._store, self._names, self.actor)
+
+
+class UseCaseGroups(_BusGroups):
     """The use cases of Penstock, grouped by subject; a group is loaded when it is first used."""
 
     def dry_run(self) -> UseCaseGroups:
@@ -403,6 +423,10 @@ class Client(UseCaseGroups):
         """Return the key of the customer this client is scoped to; None if it sees all."""
         name = self._names.customer_id
         return None if name is None else self._names.lookup_customer_key(name)
+
+    def customer_key_of(self, customer_id: str) -> CustomerKey:
+        """Return the key of a customer; raise NotFound if the customer does not exist."""
+        return self._names.lookup_customer_key(customer_id)
 
     def scoped(
         self, customer_id: str, *, actor: str | None = None, key: str | None = None

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SERVED = ("use-the-api.md", "work-over-a-url.md")  # these need a server: see test_served.py
-BROKERS = ("nats.md",)  # these need a broker: see test_brokers.py
+BROKERS = ("google-pubsub.md", "nats.md")  # see test_brokers.py and tests/pubsub_wire
 HOW_TO = [
     *(p for p in sorted((ROOT / "docs" / "how-to").glob("*.md")) if p.name not in SERVED + BROKERS),
     *(ROOT / "docs" / "concepts" / f"{name}.md" for name in ("gates", "modes", "partitions")),

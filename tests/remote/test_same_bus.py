@@ -10,7 +10,10 @@ from penstock.bus.binding import BindingKind
 from penstock.bus.message import ErrorKind, Nack, NewMessage, SettleResult
 from penstock.bus.records import (
     AutoReplay,
+    NewSnapshot,
     PushSettings,
+    Schema,
+    SchemaSettings,
     SecretReference,
     Subscription,
     SubscriptionBinding,
@@ -34,6 +37,49 @@ def bus(remote: RemoteClient) -> RemoteClient:
     messages = [NewMessage(data=b"%d" % n, attributes={"n": str(n)}) for n in range(4)]
     assert remote.topics.publish("rosters", messages).message_ids == ["1", "2", "3", "4"]
     return remote
+
+
+class TestSnapshotsAndSchemas:
+    """Snapshots, schemas and detached subscriptions."""
+
+    def test_snapshots(self, served: ServedApi, bus: RemoteClient) -> None:
+        """They are taken, read, sought to and deleted alike."""
+        made = bus.snapshots.create(NewSnapshot(name="monday", subscription="reader"))
+        assert same(served, bus, "snapshots", "get", "monday") == made
+        same(served, bus, "snapshots", "list", topic="rosters")
+        for _ in range(2):
+            got = bus.subscriptions.pull("reader")
+            bus.subscriptions.ack("reader", [one.ack_id for one in got])
+            assert bus.snapshots.seek("monday", "reader").delivered_again == 4
+        bus.snapshots.delete("monday")
+        with pytest.raises(NotFound, match="snapshot"):
+            bus.snapshots.get("monday")
+
+    def test_schemas(self, served: ServedApi, bus: RemoteClient) -> None:
+        """They are created, revised, read and deleted alike; a topic can require one."""
+        text = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}'
+        first = bus.schemas.create(Schema(name="roster", definition=text))
+        assert same(served, bus, "schemas", "get", "roster") == first
+        second = bus.schemas.commit(Schema(name="roster", definition=text))
+        third = bus.schemas.rollback("roster", first.revision_id)
+        same(served, bus, "schemas", "list")
+        same(served, bus, "schemas", "revisions", "roster", limit=2)
+        bus.schemas.delete("roster", revision_id=second.revision_id)
+        found = bus.schemas.revisions("roster").items
+        assert [one.revision_id for one in found] == [third.revision_id, first.revision_id]
+        bus.topics.create(Topic(name="typed", schema_settings=SchemaSettings(schema="roster")))
+        same(served, bus, "topics", "get", "typed")
+        with pytest.raises(InvalidInput, match="data with schema roster"):
+            bus.topics.publish("typed", [NewMessage(data=b"{}")])
+        bus.topics.publish("typed", [NewMessage(data=b'{"n": 1}')])
+        bus.schemas.delete("roster")
+
+    def test_detach(self, served: ServedApi, bus: RemoteClient) -> None:
+        """A detached subscription has lost its backlog."""
+        bus.subscriptions.detach("reader")
+        detail = bus.subscriptions.get("reader")
+        assert (detail.subscription.is_detached, detail.backlog.ready) == (True, 0)
+        same(served, bus, "subscriptions", "get", "reader")
 
 
 class TestTopics:

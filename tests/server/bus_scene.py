@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.bus.message import NewMessage
-from penstock.bus.records import Subscription, Topic
+from penstock.bus.records import NewSnapshot, Schema, Subscription, Topic
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.limits.store.grant import limit_grant
@@ -27,6 +27,9 @@ class BusThings:
     spare_subscription: str = "none_00000000"
     message: str = "100000000"
     ack_ids: tuple[str, ...] = ("00000000",) * 3
+    snapshot: str = "none_00000000"
+    schema: str = "none_00000000"
+    revision_id: str = "00000000"
     limit: str = "none_00000000"
     lease: str = "lease_00000000"
 
@@ -46,6 +49,9 @@ def bus_things(harness: Harness, customer: str) -> BusThings:
     messages = [NewMessage(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
     ids = client.topics.publish("events", messages, customer=customer).message_ids
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
+    snapshot = NewSnapshot(name="monday", subscription="reader")
+    client.snapshots.create(snapshot, customer=customer)
+    schema = client.schemas.create(Schema(name="roster", definition=AVRO), customer=customer)
     limit = f"bq:{customer}"
     client.limits.declare(limit, capacity=3)
     lease = harness.write(lambda tx: _slot(tx, limit))
@@ -57,6 +63,9 @@ def bus_things(harness: Harness, customer: str) -> BusThings:
         spare_subscription="spare-reader",
         message=ids[0],
         ack_ids=tuple(one.ack_id for one in held),
+        snapshot="monday",
+        schema=schema.name,
+        revision_id=schema.revision_id,
         limit=limit,
         lease=encode("lease", lease),
     )
@@ -71,6 +80,7 @@ def _slot(tx: Tx, name: str) -> int:
 
 
 DATA = "eyJuIjogMX0="
+AVRO = '{"type": "record", "name": "Roster", "fields": [{"name": "team", "type": "string"}]}'
 
 BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
     "POST /api/v1/topics": lambda b: (b.at("/topics"), {"name": "new-topic"}),
@@ -128,6 +138,40 @@ BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
         b.at(f"/subscriptions/{b.spare_subscription}/seek"),
         {"time": "2025-01-01T00:00:00Z"},
     ),
+    "POST /api/v1/subscriptions/{name}/detach": lambda b: (
+        b.at(f"/subscriptions/{b.spare_subscription}/detach"),
+        None,
+    ),
+    "GET /api/v1/snapshots": lambda b: (b.at("/snapshots"), None),
+    "POST /api/v1/snapshots": lambda b: (
+        b.at("/snapshots"),
+        {"name": "tuesday", "subscription": b.subscription},
+    ),
+    "GET /api/v1/snapshots/{name}": lambda b: (b.at(f"/snapshots/{b.snapshot}"), None),
+    "POST /api/v1/snapshots/{name}/seek": lambda b: (
+        b.at(f"/snapshots/{b.snapshot}/seek"),
+        {"subscription": b.subscription},
+    ),
+    "DELETE /api/v1/snapshots/{name}": lambda b: (b.at(f"/snapshots/{b.snapshot}"), None),
+    "GET /api/v1/schemas": lambda b: (b.at("/schemas"), None),
+    "POST /api/v1/schemas": lambda b: (
+        b.at("/schemas"),
+        {"name": "new-schema", "definition": AVRO},
+    ),
+    "GET /api/v1/schemas/{name}": lambda b: (b.at(f"/schemas/{b.schema}"), None),
+    "GET /api/v1/schemas/{name}/revisions": lambda b: (
+        b.at(f"/schemas/{b.schema}/revisions"),
+        None,
+    ),
+    "POST /api/v1/schemas/{name}/revisions": lambda b: (
+        b.at(f"/schemas/{b.schema}/revisions"),
+        {"definition": AVRO},
+    ),
+    "POST /api/v1/schemas/{name}/rollback": lambda b: (
+        b.at(f"/schemas/{b.schema}/rollback"),
+        {"revision_id": b.revision_id},
+    ),
+    "DELETE /api/v1/schemas/{name}": lambda b: (b.at(f"/schemas/{b.schema}"), None),
     "GET /api/v1/limits": lambda _: ("/limits", None),
     "GET /api/v1/limits/detail": lambda b: (f"/limits/detail?name={b.limit}", None),
     "POST /api/v1/limits": lambda b: ("/limits", {"name": b.limit, "capacity": 2}),

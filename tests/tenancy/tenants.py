@@ -215,7 +215,10 @@ class Tenants:
             "INSERT INTO deliveries (subscription, message_id, customer, published_at, state, "
             "due_at, born_at) VALUES ({k}, {k}, {n}, {at}, 0, {at}, {at})",
             "INSERT INTO settled VALUES "
-            "({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at}, {at}, 'h')",
+            "({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at}, {at}, 'h', {at})",
+            "INSERT INTO snapshots (customer, name, topic, subscription, taken_at, oldest_at, "
+            "expires_at) VALUES ({n}, 'monday', {k}, {k}, {at}, {at}, {at} + 2592000000000)",
+            "INSERT INTO schema_revisions VALUES ({k}, {n}, 'roster', 'r', 'avro', 'x', {at}, 'x')",
             "INSERT INTO delivery_failures (subscription, message_id, customer, round, attempt, "
             "action, error_type, error, at) VALUES ({k}, {k}, {n}, 1, 1, 'nack', 'E', 'e', {at})",
             "INSERT INTO delivery_sums (subscription, customer, hour_at) VALUES ({k}, {n}, {at})",

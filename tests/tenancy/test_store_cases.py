@@ -50,7 +50,7 @@ from penstock.testing.clock import VirtualClock
 from tests.kits.configs import config_of, new_configs
 from tests.kits.dump import raw, tables
 from tests.tenancy.alert_cases import ALERT_FORBIDDEN, ALERT_FOREIGN
-from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
+from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN, SYSTEM_LISTS
 from tests.tenancy.flow_cases import (
     FOREIGN_FLOWS,
     OWN_FLOWS,
@@ -331,8 +331,6 @@ ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.ping", "v
             "views.pipeline", "views.processor_paths", "keys.authenticate"}  # fmt: skip
 """Use cases without customers' objects."""
 
-SYSTEM_LISTS = ("topics.list", "subscriptions.list", "dead_letters.groups")
-"""Lists without all customers' rows for a tenant: system rows, or groups."""
 
 GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
 

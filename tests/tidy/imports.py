@@ -50,6 +50,7 @@ SUBJECTS = (
     "sinks",
     "consumer",
     "server",
+    "pubsub_wire",
     "routes",
     "web",
     "remote",
@@ -67,7 +68,7 @@ the plumbing of the server and the command line, and only assembly imports them.
 """
 EDGES = frozenset(
     {
-        *("server", "routes", "web", "remote", "assembly"),
+        *("server", "pubsub_wire", "routes", "web", "remote", "assembly"),
         *("cli", "commands", "scaffold", "demo", "testing"),
     }
 )

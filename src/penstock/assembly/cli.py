@@ -46,12 +46,16 @@ class _Parts:
 
 
 class _Started(NamedTuple):
-    """What a process has started: pipelines and services by name, its API and development key."""
+    """What a process has started: pipelines and services by name, its API and development key.
+
+    pubsub: host and port that serve Google Pub/Sub's services.
+    """
 
     pipelines: list[str]
     services: list[str]
     url: str | None
     key: str | None
+    pubsub: str | None = None
     metrics: str | None = None
     """Where a process without an API serves its metrics."""
 
@@ -64,7 +68,9 @@ RELOAD = click.option(
 
 
 @click.command("up", cls=Command)
-@setting_options("pipelines", "pool", "worker_slots", "api_host", "api_port")
+@setting_options(
+    "pipelines", "pool", "worker_slots", "api_host", "api_port", "pubsub_port", "pubsub_project"
+)
 @click.option("--no-api", is_flag=True, help="Run without the HTTP API.")
 @RELOAD
 @click.pass_obj
@@ -80,10 +86,10 @@ def up(app: App, /, *, no_api: bool, reload: bool, **given: Any) -> None:
 
 
 @click.command("api", cls=Command)
-@setting_options("pipelines", "api_host", "api_port")
+@setting_options("pipelines", "api_host", "api_port", "pubsub_port", "pubsub_project")
 @click.pass_obj
 def api(app: App, /, **given: Any) -> None:
-    """Serve the HTTP API only.
+    """Serve the HTTP API only; with --pubsub-port also Google Pub/Sub's services.
 
     Any number of replicas can run on one database.
     """
@@ -131,6 +137,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     from penstock.assembly.process import (  # as above
         build_api,
         build_dispatcher_loops,
+        build_pubsub,
         build_scheduler_loops,
         build_supervisor,
         build_watch_loops,
@@ -161,6 +168,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         client.register(declared)
         server = build_api(client, settings, events, telemetry.metrics) if parts.api else None
         url = None if server is None else server.url
+        pubsub = build_pubsub(client, settings) if parts.api or parts.services else None
         # An endpoint on this machine reaches the API of this process without further settings.
         callback_url = url if is_loopback(settings.api_host) else None
         loops = []
@@ -175,21 +183,18 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         if parts.worker:
             made = build_worker(client.store, declared, settings, events, replace)
         key = development_key(client, settings) if parts.api else None
-        supervisor.start()
-        if made is not None:
-            made.start()
-        if server is not None:
-            server.start()
+        running = [one for one in (supervisor, made, server, pubsub) if one is not None]
+        for one in running:
+            one.start()
         names, services = sorted(one.name for one in declared), [loop.name for loop in loops]
-        _introduce(app, settings, parts, _Started(names, services, url, key, telemetry.url))
+        address = None if pubsub is None else pubsub.address
+        started = _Started(names, services, url, key, address, telemetry.url)
+        _introduce(app, settings, parts, started)
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
-        if server is not None:
-            server.stop()
-        if made is not None:
-            made.stop()
-        supervisor.stop()
+        for one in reversed(running):
+            one.stop()
     app.hint("A file has changed: restarting." if is_changed else "Stopped.")
     if (saturated.is_set() or is_changed) and not received and _is_main_thread():
         # Threads that ignore the stop request end with the old process image.
@@ -216,7 +221,8 @@ def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -
     if app.is_json:
         record = {"action": "up", "command": parts.command, "pid": os.getpid(), "database": where,
                   "pipelines": names, "services": parts.services, "worker": parts.worker,
-                  "api": url, "metrics": started.metrics, "development_key": key}  # fmt: skip
+                  "api": url, "pubsub": started.pubsub, "metrics": started.metrics,
+                  "development_key": key}  # fmt: skip
         click.echo(json.dumps(record))
     what = "" if parts.command == "up" else f" {parts.command}"
     app.hint(f"Penstock{what} is up (process {os.getpid()}).")
@@ -232,6 +238,8 @@ def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -
         app.hint(f"  dashboard  {url}/")
     if started.metrics is not None:
         app.hint(f"  metrics    {started.metrics}")
+    if started.pubsub is not None:
+        app.hint(f"  pubsub     PUBSUB_EMULATOR_HOST={started.pubsub}")
     if key is not None:
         app.hint(f"  key        {key}   (development, this machine only)")
     missing = "none: add --pipelines my_pipelines.py to execute runs"

@@ -31,6 +31,7 @@ from penstock.assembly.endpoints import (
     endpoint_problems,
 )
 from penstock.assembly.heads_file import HeadsFile
+from penstock.assembly.messaging.pubsub import build_pubsub
 from penstock.assembly.messaging.transports import build_bridges
 from penstock.assembly.push import (
     build_health_check,
@@ -103,6 +104,7 @@ __all__ = [
     "WorkerOptions",
     "build_api",
     "build_dispatcher_loops",
+    "build_pubsub",
     "build_scheduler_loops",
     "build_services",
     "build_supervisor",

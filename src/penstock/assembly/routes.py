@@ -8,7 +8,7 @@ from penstock.access.api import customers, keys
 from penstock.alerts import api as alerts
 from penstock.analytics import api as analytics
 from penstock.analytics.review import api as reviews
-from penstock.bus.api import deliveries, subscriptions, topics
+from penstock.bus.api import deliveries, schemas, snapshots, subscriptions, topics
 from penstock.bus.incoming import api as incoming
 from penstock.client import Client
 from penstock.dead_letters import api as dead_letters
@@ -45,6 +45,8 @@ _MODULES: Final = (
     topics,
     subscriptions,
     deliveries,
+    snapshots,
+    schemas,
     limits,
     flows,
     tracking,

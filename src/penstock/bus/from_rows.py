@@ -14,8 +14,11 @@ from penstock.bus.records import (
     MessageDetail,
     PushSettings,
     ReceivedMessage,
+    SchemaSettings,
     SeekResult,
     StoredMessage,
+    StoredSchema,
+    StoredSnapshot,
     StoredSubscription,
     StoredTopic,
     SubscriptionBinding,
@@ -24,8 +27,10 @@ from penstock.bus.records import (
     TopicDetail,
 )
 from penstock.bus.store.backlog import BacklogRow, DeliveryCountersRow, MessageState
-from penstock.bus.store.messages import MessageRow
+from penstock.bus.store.messages import MessageRow, attributes_of
 from penstock.bus.store.replay import Seek
+from penstock.bus.store.schemas import SchemaRow
+from penstock.bus.store.snapshots import SnapshotRow
 from penstock.bus.store.topics import SubscriptionRow, TopicRow
 from penstock.core.records.record import decode_record, from_row, seconds, time, time_or_none
 
@@ -41,6 +46,8 @@ def topic_record(row: TopicRow) -> StoredTopic:
         retention=seconds(row.retention_us),
         created_at=time(row.created_at),
         created_by=row.created_by,
+        labels=attributes_of(row.labels),
+        schema_settings=_parsed(row.schema_settings, SchemaSettings),
     )
 
 
@@ -51,6 +58,8 @@ def topic_detail_record(row: TopicRow, subscriptions: Iterable[SubscriptionRow])
         retention=seconds(row.retention_us),
         created_at=time(row.created_at),
         created_by=row.created_by,
+        labels=attributes_of(row.labels),
+        schema_settings=_parsed(row.schema_settings, SchemaSettings),
         subscriptions=[one.name for one in subscriptions],
     )
 
@@ -69,6 +78,9 @@ def subscription_record(row: SubscriptionRow) -> StoredSubscription:
         "binding": _parsed(row.binding, SubscriptionBinding),
         "auto_replay": _parsed(row.auto_replay, AutoReplay),
         "created_at": time(row.created_at),
+        "labels": attributes_of(row.labels),
+        "expires_after": None if row.expires_after_us is None else seconds(row.expires_after_us),
+        "is_detached": row.detached_at is not None,
     }
     return from_row(StoredSubscription, row, converted)
 
@@ -128,6 +140,28 @@ def message_record(row: MessageRow, states: Sequence[MessageState]) -> MessageDe
             )
             for one in states
         ],
+    )
+
+
+def snapshot_record(row: SnapshotRow) -> StoredSnapshot:
+    """Return the record of a snapshot."""
+    return StoredSnapshot(
+        name=row.name,
+        topic=row.topic_name,
+        taken_at=time(row.taken_at),
+        expires_at=time(row.expires_at),
+        labels=attributes_of(row.labels),
+    )
+
+
+def schema_record(row: SchemaRow) -> StoredSchema:
+    """Return the record of a revision of a schema."""
+    return StoredSchema(
+        name=row.name,
+        definition=row.definition,
+        kind="avro" if row.kind == "avro" else "protobuf",
+        revision_id=row.revision_id,
+        created_at=time(row.created_at),
     )
 
 

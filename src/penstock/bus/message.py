@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Final
@@ -126,6 +127,9 @@ class TopicSpec:
 
     name: str
     retention_us: Micros = 7 * 86_400 * SECOND
+    labels: Mapping[str, str] = dataclass_field(default_factory=dict)
+    schema_settings: str | None = None
+    """Schema of the messages, as canonical JSON; None if they have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +146,6 @@ class SubscriptionSpec:
     retention_us: Micros = 7 * 86_400 * SECOND
     is_ordered: bool = False
     filter: str | None = None
+    is_exactly_once: bool = False
+    """Whether consumers learn if an ack took effect."""
+    labels: Mapping[str, str] = dataclass_field(default_factory=dict)

@@ -9,6 +9,7 @@ from msgspec.structs import force_setattr
 
 from penstock.bus.binding import BindingKind
 from penstock.bus.rules import REPLAYS_MAX
+from penstock.bus.schemas.definitions import SchemaKind
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.records.record import (
     DurationInput,
@@ -27,13 +28,18 @@ __all__ = [
     "DeliveryCounters",
     "DeliveryState",
     "MessageDetail",
+    "NewSnapshot",
     "OidcSettings",
     "PublishResult",
     "PushSettings",
     "ReceivedMessage",
+    "Schema",
+    "SchemaSettings",
     "SecretReference",
     "SeekResult",
     "StoredMessage",
+    "StoredSchema",
+    "StoredSnapshot",
     "StoredSubscription",
     "StoredTopic",
     "Subscription",
@@ -48,6 +54,21 @@ __all__ = [
 
 SubscriptionKind: TypeAlias = Literal["pull", "push", "bound"]
 Name: TypeAlias = Annotated[str, Meta(max_length=255)]
+Labels: TypeAlias = Annotated[dict[str, str], Meta(max_length=64)]
+SchemaEncoding: TypeAlias = Literal["json", "binary"]
+
+
+class SchemaSettings(Record, omit_defaults=True):
+    """The schema of a topic's messages."""
+
+    schema: Name
+    """Name of the schema."""
+    encoding: SchemaEncoding = "json"
+    """How messages are encoded: `json` or `binary`."""
+    first_revision_id: str | None = None
+    """Oldest revision that messages may have; any when omitted."""
+    last_revision_id: str | None = None
+    """Newest revision that messages may have; any when omitted."""
 
 
 class Topic(Record):
@@ -57,6 +78,10 @@ class Topic(Record):
     """Name of the topic, unique per customer."""
     retention: Seconds = field(name="retention_seconds", default_factory=lambda: seconds(7 * DAY))
     """Seconds that messages are kept after publication: whole, from 10 minutes to 31 days."""
+    labels: Labels = field(default_factory=dict)
+    """Texts by name, for the owner's own use; at most 64."""
+    schema_settings: SchemaSettings | None = None
+    """Schema that published messages must have; null for none."""
 
     def __post_init__(self) -> None:
         """Accept a plain timedelta."""
@@ -195,6 +220,15 @@ class SubscriptionSettings(Record):
     """Replays dead letters while `health_url` returns 2xx; null for no replays."""
     replays_max: Annotated[int, Meta(ge=0, le=REPLAYS_MAX)] = 3
     """Maximum number of replays per message."""
+    labels: Labels = field(default_factory=dict)
+    """Texts by name, for the owner's own use; at most 64."""
+    is_exactly_once: bool = field(name="enable_exactly_once_delivery", default=False)
+    """Whether clients of Google Pub/Sub get an error for an ack id that is no longer valid.
+    The bus refuses stale acks either way."""
+    keeps_acked: bool = field(name="retain_acked_messages", default=False)
+    """Kept for clients of Google Pub/Sub: the bus can always seek to acked messages."""
+    expires_after: Seconds | None = field(name="expiration_ttl_seconds", default=None)
+    """Kept for clients of Google Pub/Sub: unused subscriptions are not deleted. Null: never."""
 
     def __post_init__(self) -> None:
         """Accept plain timedeltas."""
@@ -217,6 +251,8 @@ class StoredSubscription(SubscriptionSettings):
 
     is_paused: bool
     """Whether delivery is paused."""
+    is_detached: bool
+    """Whether it was detached: it receives nothing more and cannot be pulled."""
     version: int
     """Version, incremented by every change."""
     created_at: Time
@@ -341,3 +377,49 @@ class SeekResult(Record):
     """Number of older deliveries that were removed."""
     delivered_again: int
     """Number of settled deliveries that are delivered again."""
+
+
+class NewSnapshot(Record):
+    """A snapshot of a subscription to take."""
+
+    name: Name
+    """Name of the snapshot, unique per customer."""
+    subscription: Name
+    """Subscription whose state it has."""
+    labels: Labels = field(default_factory=dict)
+    """Texts by name, for the owner's own use; at most 64."""
+
+
+class StoredSnapshot(Record):
+    """The state of a subscription at a time, which subscriptions to its topic can seek to."""
+
+    name: str
+    """Name of the snapshot."""
+    topic: str
+    """Topic of the subscription that it was taken of."""
+    taken_at: Time
+    """Time whose state it has: what was not acked then, and everything published later."""
+    expires_at: Time
+    """Time at which it is deleted: 7 days after its oldest open message was published."""
+    labels: dict[str, str]
+    """Texts by name."""
+
+
+class Schema(Record):
+    """A schema of messages, or a new revision of one."""
+
+    name: Name
+    """Name of the schema, unique per customer."""
+    definition: Annotated[str, Meta(max_length=300_000)]
+    """The schema itself: Avro as JSON, or a Protobuf file."""
+    kind: SchemaKind = field(name="type", default="avro")
+    """Language of the definition. Messages are checked against Avro only."""
+
+
+class StoredSchema(Schema):
+    """One revision of a schema."""
+
+    revision_id: str
+    """Id of the revision."""
+    created_at: Time
+    """Time at which the revision was created."""

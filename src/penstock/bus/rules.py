@@ -8,6 +8,7 @@ that a publisher cannot forge the origin of a message.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -29,10 +30,14 @@ RETENTION_MIN: Final = 10 * MINUTE
 RETENTION_MAX: Final = 31 * DAY
 EXTENSION_MAX_S: Final = 600
 REPLAYS_MAX: Final = 100
+LABELS_MAX: Final = 64
+LABEL_BYTES_MAX: Final = 128
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.~+%-]{2,254}", re.ASCII)
 _NAME_RULE = "3 to 255 letters, digits, '-', '_', '.', '~', '+' or '%', a letter first"
 _RESERVED = ("cloudpubsub", "goog", "penstock-")
+_TRACE = frozenset({"googclient_traceparent", "googclient_tracestate"})
+"""Attributes with which Google's clients continue a trace."""
 
 
 def check_name(name: object, field: str) -> str:
@@ -65,7 +70,7 @@ def check_attributes(attributes: Mapping[str, str], field: str = "attributes") -
         raise InvalidInput(field, f"at most {ATTRIBUTES_MAX} attributes", len(attributes))
     for key, value in attributes.items():
         check_text(key, f"{field} key", ATTRIBUTE_KEY_BYTES_MAX, least=1)
-        if key.lower().startswith(_RESERVED):
+        if key.lower().startswith(_RESERVED) and key not in _TRACE:
             raise InvalidInput(
                 f"{field}.{key}", "a name that is not reserved", key,
                 "Only the bus sets names that begin with CloudPubSub, goog or penstock-.",
@@ -103,6 +108,16 @@ def check_batch(messages: list[NewMessage]) -> None:
     if size > BATCH_BYTES_MAX:
         expected = f"at most {BATCH_BYTES_MAX} bytes per batch"
         raise InvalidInput("messages", expected, f"{size} bytes")
+
+
+def labels_text(labels: Mapping[str, str], field: str = "labels") -> str:
+    """Validate labels and return them as stored: canonical JSON."""
+    if len(labels) > LABELS_MAX:
+        raise InvalidInput(field, f"at most {LABELS_MAX} labels", len(labels))
+    for key, value in labels.items():
+        check_text(key, f"{field} key", LABEL_BYTES_MAX, least=1)
+        check_text(value, f"{field}.{key}", LABEL_BYTES_MAX)
+    return json.dumps(dict(labels), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def body_hash(message: NewMessage) -> str:

@@ -9,7 +9,7 @@ packages raise these errors; ``http`` and ``cli`` each translate them in one pla
     ├── DeclarationError
     ├── NotFound
     ├── Forbidden
-    ├── Conflict ── IllegalTransition · StaleVersion · StaleToken · NotHolder
+    ├── Conflict ── AlreadyExists · IllegalTransition · StaleVersion · StaleToken · NotHolder
     ├── DuplicateRequest
     ├── StoreError ── StoreUnavailable · StoreBusy · SchemaMismatch
     ├── ApiError ── ApiUnavailable · Unauthorised · TooManyRequests · Overloaded  (over a URL)
@@ -143,6 +143,17 @@ class Conflict(PenstockError):
     code = "conflict"
     http_status = 409
     exit_code = 4
+
+
+class AlreadyExists(Conflict):
+    """There is a resource with that name already."""
+
+    code = "already_exists"
+
+    def __init__(self, kind: str, id: object) -> None:
+        self.kind = kind
+        self.id = id
+        super().__init__(f"There is a {kind} {id} already.", detail={"kind": kind, "id": str(id)})
 
 
 class IllegalTransition(Conflict):

@@ -145,6 +145,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "delivery_failures": tx.run(
             "bus_failures_prune", {"before": now - retention.settled_us, **chunk}
         ),
+        "snapshots": tx.run("bus_snapshots_prune", chunk),
         "marks": tx.run("bus_dedupe_prune", {"before": now - retention.dedupe_us, **chunk}),
         "entities": tx.run(
             "entity_changes_prune", {"before": now - retention.entities_us, **chunk}

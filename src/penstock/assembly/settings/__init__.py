@@ -202,6 +202,31 @@ class Settings:
     api_body_max: int = _setting(
         1_048_576, "Maximum bytes of a request's body.", low=1_024, high=1e9
     )
+    pubsub_port: int = _setting(
+        -1,
+        "Port that serves Google Pub/Sub's gRPC services; 0 picks a free one, -1 serves none.",
+        low=-1,
+        high=65_535,
+        flag="--pubsub-port",
+        metavar="N",
+    )
+    pubsub_host: str = _setting(
+        "127.0.0.1", "Address of that port; only loopback unless API keys are required."
+    )
+    pubsub_keys: str = _setting(
+        "optional",
+        "Whether Pub/Sub clients must send an API key as bearer token.",
+        choices=("optional", "required"),
+    )
+    pubsub_project: str = _setting(
+        "penstock",
+        "Project whose topics belong to no customer; every other project is a customer.",
+        flag="--pubsub-project",
+        metavar="NAME",
+    )
+    pubsub_threads: int = _setting(
+        4, "Number of Pub/Sub calls processed concurrently.", low=1, high=1_000
+    )
     scheduler_token: str = _setting(
         "",
         "Token required in the X-Scheduler-Token header to trigger a tick, at least 16 characters; "

@@ -50,6 +50,13 @@ routes.post(
     example={"is_paused": True},
 )
 routes.post(
+    "/subscriptions/{name}/detach",
+    Permission.OPERATE,
+    Subscriptions.detach,
+    query=("customer",),
+    idempotency=Idempotency.ACTION,
+)
+routes.post(
     "/subscriptions/{name}/seek",
     Permission.OPERATE,
     Subscriptions.seek,

@@ -18,7 +18,12 @@ DELAY_MAX_S = 600
 
 def topic_of(topic: Topic) -> TopicSpec:
     """Convert the declaration of a topic."""
-    return TopicSpec(name=topic.name, retention_us=_whole(topic.retention, "retention_seconds"))
+    return TopicSpec(
+        name=topic.name,
+        retention_us=_whole(topic.retention, "retention_seconds"),
+        labels=topic.labels,
+        schema_settings=_text(topic.schema_settings),
+    )
 
 
 def subscription_of(wanted: Subscription) -> tuple[SubscriptionSpec, SubscriptionOptions]:
@@ -39,6 +44,8 @@ def subscription_of(wanted: Subscription) -> tuple[SubscriptionSpec, Subscriptio
         retention_us=_whole(wanted.retention, "retention_seconds"),
         is_ordered=wanted.is_ordered,
         filter=wanted.filter,
+        is_exactly_once=wanted.is_exactly_once,
+        labels=wanted.labels,
     )
     options = SubscriptionOptions(
         kind=wanted.kind,
@@ -46,6 +53,11 @@ def subscription_of(wanted: Subscription) -> tuple[SubscriptionSpec, Subscriptio
         binding=_text(wanted.binding),
         auto_replay=_text(wanted.auto_replay),
         replays_max=wanted.replays_max,
+        expires_after_us=(
+            None
+            if wanted.expires_after is None
+            else _whole(wanted.expires_after, "expiration_ttl_seconds")
+        ),
         plain={name: getattr(wanted, name) for name in PLAIN_SETTINGS},
     )
     return spec, options

@@ -7,75 +7,60 @@ to a customer. Pausing, seeking by time, purging and the backlog use the store d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, NamedTuple, TypeAlias
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus import rules
-from penstock.bus.binding import parse_binding
-from penstock.bus.client.requests import check_delays, subscription_of
+from penstock.bus.client.declarations import (
+    STEP,
+    SubscriptionDeclarations,
+    SubscriptionName,
+)
+from penstock.bus.client.requests import check_delays
 from penstock.bus.from_rows import (
     received_record,
     seek_record,
     subscription_detail_record,
     subscription_record,
 )
-from penstock.bus.message import Nack, SettleResult, TopicSpec
+from penstock.bus.message import Nack, SettleResult
 from penstock.bus.records import (
     ReceivedMessage,
     SeekResult,
     StoredSubscription,
-    Subscription,
     SubscriptionDetail,
     SubscriptionKind,
 )
-from penstock.bus.replay_policy import parse_auto_replay
 from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
 from penstock.bus.store.bindings import customer_name
 from penstock.bus.store.deliveries import PULL_MAX
-from penstock.bus.store.push_targets import push_email_own
 from penstock.bus.store.replay import Seek, delivery_purge, seek_begin, seek_step
 from penstock.bus.store.topics import (
     SYSTEM,
     SubscriptionFilter,
-    SubscriptionOptions,
     SubscriptionRow,
     channel,
     is_builtin,
-    subscription_declare,
-    subscription_delete,
-    subscription_find,
     subscription_get,
     subscription_list,
-    subscription_pause,
-    topic_declare,
     topic_find,
-    topic_get,
 )
 from penstock.bus.store.why_reads import subscription_fact
 from penstock.bus.transports.embedded import WAIT_MAX, BusOperations, EmbeddedBus
 from penstock.bus.why import why_subscription
-from penstock.core import json_profile
 from penstock.core.clock import request_time
-from penstock.core.errors import InvalidInput, NotFound, StaleVersion
+from penstock.core.errors import NotFound
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Time, Wire
-from penstock.db.store import StoreView, Transactions, Tx
-from penstock.egress.policy import PERMISSIVE
+from penstock.db.store import StoreView, Tx
 from penstock.flows.explain.from_rows import cause_tree_record
 from penstock.flows.explain.records import CauseTree
 from penstock.flows.explain.times import LocalClock
 
 __all__ = ["Subscriptions", "WaitingSubscriptions"]
 
-STEP = 500
-
-SubscriptionName: TypeAlias = Annotated[
-    str,
-    Meta(description="Name of the subscription.", examples=["rosters-to-table"], max_length=255),
-]
 TopicFilter: TypeAlias = Annotated[
     Annotated[str, Meta(max_length=255)] | None,
     Meta(description="Return only subscriptions to this topic."),
@@ -88,7 +73,6 @@ SeekTime: TypeAlias = Annotated[
     Wire("time"),
     Meta(description="ISO 8601 time; messages published since then are delivered again."),
 ]
-IsPaused: TypeAlias = Annotated[bool, Meta(description="True pauses delivery, false resumes it.")]
 AckIds: TypeAlias = Annotated[
     Sequence[str],
     Meta(description="Ack ids as returned by pull.", min_length=1, max_length=rules.BATCH_MAX),
@@ -140,42 +124,8 @@ Backlogs: TypeAlias = list[WatchedBacklog]
 _Rows: TypeAlias = list[SubscriptionRow]
 
 
-class Subscriptions:
+class Subscriptions(SubscriptionDeclarations):
     """Use cases of subscriptions and their deliveries."""
-
-    def __init__(self, store: Transactions, names: NameResolver, actor: str) -> None:
-        self._store = store
-        self._names = names
-        self._actor = actor
-
-    def declare(self, subscription: Subscription, *, customer: Owner = None) -> StoredSubscription:
-        """Create a subscription, or replace its settings.
-
-        Its dead-letter topic is created if it is missing.
-        """
-        spec, options = subscription_of(subscription)
-        rules.check_subscription(spec)
-        options = _checked(options)
-        version = subscription.version
-
-        def body(tx: Tx) -> StoredSubscription:
-            number = self._customer_key(tx, customer)
-            if version is not None:
-                seen = subscription_find(tx, spec.name, number)
-                if seen is None or seen.version != version:
-                    raise StaleVersion(
-                        "subscription", spec.name, version, 0 if seen is None else seen.version
-                    )
-            topic_get(tx, spec.topic, number)
-            if spec.dead_letter_topic is not None:
-                dead = TopicSpec(name=spec.dead_letter_topic, retention_us=spec.retention_us)
-                topic_declare(tx, dead, number, self._actor)
-            if options.push is not None:
-                is_bound = self._names.customer_id is not None
-                push_email_own(tx, options.push, number, is_bound=is_bound)
-            return subscription_record(subscription_declare(tx, spec, number, self._actor, options))
-
-        return self._store.write(body)
 
     def list(
         self,
@@ -249,28 +199,6 @@ class Subscriptions:
             ]
 
         return self._store.read(body)
-
-    def delete(self, name: SubscriptionName, *, customer: Owner = None) -> None:
-        """Delete a subscription. Its unsettled deliveries are purged."""
-        self._store.write(
-            lambda tx: subscription_delete(tx, name, self._customer_key(tx, customer), self._actor)
-        )
-
-    def pause(
-        self, name: SubscriptionName, is_paused: IsPaused, *, customer: Owner = None
-    ) -> StoredSubscription:
-        """Pause or resume delivery. Leased deliveries can still be settled."""
-        return self._store.write(
-            lambda tx: subscription_record(
-                subscription_pause(
-                    tx,
-                    name,
-                    self._customer_key(tx, customer),
-                    is_paused=is_paused,
-                    actor=self._actor,
-                )
-            )
-        )
 
     def seek(self, name: SubscriptionName, to: SeekTime, *, customer: Owner = None) -> SeekResult:
         """Seek a subscription to a time. Newer messages are delivered again, older ones purged.
@@ -364,10 +292,6 @@ class Subscriptions:
         sub = subscription_get(tx, name, self._customer_key(tx, customer))
         return sub, seek_begin(tx, sub, to, self._actor)
 
-    def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
-        number = self._names.customer_key(tx, customer)
-        return SYSTEM if number is None else number
-
 
 class WaitingSubscriptions(Subscriptions):
     """The same use cases over a store that can also wait for messages."""
@@ -394,26 +318,6 @@ class WaitingSubscriptions(Subscriptions):
         )
         found = bus.pull(name, max_messages=max_messages, wait_seconds=wait_seconds)
         return [received_record(one) for one in found]
-
-
-def _checked(options: SubscriptionOptions) -> SubscriptionOptions:
-    """Validate the options of a subscription and return them in canonical form."""
-    given = {"push": options.push, "binding": options.binding}
-    wanted = {"push": "push", "bound": "binding"}.get(options.kind)
-    for name, text in given.items():
-        if (text is not None) != (name == wanted):
-            expected = "an object" if name == wanted else "no value"
-            raise InvalidInput(name, f"{expected} for kind {options.kind}", text)
-    if options.auto_replay is not None:
-        # The process that requests the health URL checks it against its own egress rules.
-        policy = parse_auto_replay(
-            json_profile.parse_json(options.auto_replay.encode()), PERMISSIVE
-        )
-        options = replace(options, auto_replay=policy.to_json())
-    if options.binding is not None:
-        binding = parse_binding(json_profile.parse_json(options.binding.encode()))
-        return replace(options, binding=binding.to_json())
-    return options
 
 
 def _owner(tx: Tx, sub: SubscriptionRow) -> str | None:

@@ -6,7 +6,7 @@ durable when the call returns; publishing again under a dedupe id returns the fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from penstock.bus.records import MessageDetail, PublishResult, StoredTopic, Topi
 from penstock.bus.rules import BATCH_MAX
 from penstock.bus.store.backlog import message_states
 from penstock.bus.store.messages import MessageRow, message_get, message_publish
+from penstock.bus.store.schemas import check_schema_settings
 from penstock.bus.store.topics import (
     SYSTEM,
     SubscriptionFilter,
@@ -32,7 +33,7 @@ from penstock.bus.store.topics import (
 )
 from penstock.bus.store.why_reads import message_fact
 from penstock.bus.why import why_message
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.errors import AlreadyExists, InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
@@ -80,6 +81,47 @@ class Topics:
             number = self._customer_key(tx, None)
             if customer is not None:
                 number = self._names.ensure_customer_keys(tx, [customer])[customer]
+            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
+            check_schema_settings(tx, spec.schema_settings, number)
+            return topic_record(topic_declare(tx, spec, number, self._actor))
+
+        return self._store.write(body)
+
+    def add(self, topic: Topic, *, customer: Owner = None) -> StoredTopic:
+        """Create a topic. Raises AlreadyExists if its name is taken."""
+        return self._put(topic.name, lambda _: topic, customer, is_new=True)
+
+    def change(
+        self, name: TopicPath, change: Callable[[Topic], Topic], *, customer: Owner = None
+    ) -> StoredTopic:
+        """Replace the settings of a topic by what `change` makes of the current ones."""
+        return self._put(name, change, customer, is_new=False)
+
+    def _put(
+        self, name: str, change: Callable[[Topic], Topic], customer: str | None, *, is_new: bool
+    ) -> StoredTopic:
+        def body(tx: Tx) -> StoredTopic:
+            number = self._customer_key(tx, None)
+            if customer is not None and is_new:
+                number = self._names.ensure_customer_keys(tx, [customer])[customer]
+            elif customer is not None:
+                number = self._customer_key(tx, customer)
+            found = topic_find(tx, name, number)
+            if is_new and found is not None:
+                raise AlreadyExists("topic", name)
+            if found is None and not is_new:
+                raise NotFound("topic", name)
+            before = Topic(name=name)
+            if found is not None:
+                now = topic_record(found)
+                before = Topic(
+                    name=name,
+                    retention=now.retention,
+                    labels=now.labels,
+                    schema_settings=now.schema_settings,
+                )
+            spec = topic_of(change(before))
+            check_schema_settings(tx, spec.schema_settings, number)
             tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
             return topic_record(topic_declare(tx, spec, number, self._actor))
 

@@ -56,6 +56,22 @@ FROM temp.leased h CROSS JOIN deliveries d ON d.subscription = :subscription
     LEFT JOIN messages m ON m.message_id = d.message_id
 ORDER BY h.message_id;
 
+-- name: bus_ready_sizes
+-- Sizes of the next ready messages, to bound what a pull reads into memory.
+-- scope: system (the caller has checked the subscription's customer)
+SELECT (SELECT length(m.data) FROM messages m WHERE m.message_id = coalesce(d.copy_id, d.message_id)
+    AND (d.copy_id IS NOT NULL OR m.published_at = d.published_at) LIMIT 1)
+FROM deliveries d WHERE d.subscription = :subscription AND d.state = 0
+ORDER BY d.message_id LIMIT :n;
+
+-- name: bus_acked_before
+-- Deliveries that were acked under the given epochs.
+-- scope: system (the caller has checked the subscription's customer)
+-- batch: message_id bigint, epoch bigint
+SELECT s.message_id, s.epoch FROM {{batch}} JOIN settled s ON s.message_id = batch.message_id
+    AND s.subscription = :subscription AND s.epoch = batch.epoch
+WHERE s.outcome = 'acked';
+
 -- name: bus_ready_heads
 -- Ordering keys of the next ready deliveries, to be locked before a run of them is leased.
 -- scope: system (the caller has checked the subscription's customer)
@@ -200,12 +216,12 @@ WITH x AS MATERIALIZED (
         AND d.message_id = ANY(:b_message_id::bigint[]) AND d.epoch = x.epoch
         AND ({{d_is_leased}} OR CAST(:outcome AS text) <> 'acked')
     RETURNING d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key,
-        d.leased_at, d.holder
+        d.leased_at, d.holder, d.born_at
 ), kept AS (
     INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays,
-        outcome, published_at, at, started_at, holder)
+        outcome, published_at, at, started_at, holder, born_at)
     SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays,
-        CAST(:outcome AS text), g.published_at, {{now}}, g.leased_at, g.holder
+        CAST(:outcome AS text), g.published_at, {{now}}, g.leased_at, g.holder, g.born_at
     FROM gone g
 ), summed AS (
     {{sums_of_settled}} FROM gone HAVING count(*) > 0
@@ -218,20 +234,21 @@ SELECT g.message_id, g.epoch, g.ordering_key FROM gone g;
 -- batch: message_id bigint, epoch bigint
 CREATE TEMP TABLE IF NOT EXISTS ending (
     message_id integer PRIMARY KEY, round integer, epoch integer, attempt integer, replays integer,
-    published_at integer, ordering_key text, leased_at integer, holder text);
+    published_at integer, ordering_key text, leased_at integer, holder text,
+    born_at integer);
 DELETE FROM temp.ending;
 INSERT OR IGNORE INTO temp.ending
 SELECT d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key,
-    d.leased_at, d.holder
+    d.leased_at, d.holder, d.born_at
 FROM {{batch}} CROSS JOIN deliveries d ON d.subscription = :subscription
     AND d.message_id = batch.message_id
 WHERE d.epoch = batch.epoch AND ({{d_is_leased}} OR :outcome <> 'acked');
 DELETE FROM deliveries WHERE subscription = :subscription
     AND message_id IN (SELECT message_id FROM temp.ending);
 INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays, outcome,
-    published_at, at, started_at, holder)
+    published_at, at, started_at, holder, born_at)
 SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays, :outcome,
-    g.published_at, {{now}}, g.leased_at, g.holder
+    g.published_at, {{now}}, g.leased_at, g.holder, g.born_at
 FROM temp.ending g;
 {{sums_of_settled}} FROM temp.ending HAVING count(*) > 0;
 SELECT g.message_id, g.epoch, g.ordering_key FROM temp.ending g;

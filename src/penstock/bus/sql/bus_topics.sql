@@ -1,15 +1,16 @@
 -- Topics and subscriptions: declare, change, delete, list.
 
 -- fragment: topic_columns
-t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
+t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by, t.labels, t.schema_settings
 
 -- fragment: subscription_settings
 kind, ack_deadline_us, min_backoff_us, max_backoff_us, max_attempts, dead_letter_topic,
-retention_us, filter, push, binding, auto_replay, replays_max
+retention_us, filter, push, binding, auto_replay, replays_max, labels, is_exactly_once,
+keeps_acked, expires_after_us
 
 -- fragment: subscription_columns
 s.subscription, s.customer, s.name, s.topic, t.name, d.name, s.is_ordered, s.is_paused, s.version,
-s.created_at, s.created_by, {{s subscription_settings}}
+s.created_at, s.created_by, s.detached_at, {{s subscription_settings}}
 
 -- fragment: subscription_joins
 JOIN topics t ON t.topic = s.topic
@@ -23,10 +24,11 @@ WHERE t.customer = :customer AND t.name = :name AND t.deleted_at IS NULL;
 -- name: bus_topic_put
 -- Create a topic, or change its mutable settings.
 -- scope: system (the parameters name the customer)
-INSERT INTO topics (customer, name, retention_us, created_at, created_by)
-VALUES (:customer, :name, :retention_us, {{now}}, :actor)
-ON CONFLICT (customer, name) DO UPDATE SET retention_us = excluded.retention_us
-RETURNING topic, customer, name, retention_us, created_at, created_by;
+INSERT INTO topics (customer, name, retention_us, created_at, created_by, labels, schema_settings)
+VALUES (:customer, :name, :retention_us, {{now}}, :actor, :labels, :schema_settings)
+ON CONFLICT (customer, name) DO UPDATE SET retention_us = excluded.retention_us,
+    labels = excluded.labels, schema_settings = excluded.schema_settings
+RETURNING topic, customer, name, retention_us, created_at, created_by, labels, schema_settings;
 
 -- name: bus_topic_delete
 -- Delete a topic and free its name; its key stays for rows that refer to it.
@@ -43,15 +45,17 @@ ORDER BY t.name LIMIT :limit;
 -- A topic by key with its subscriptions, for publishing.
 -- scope: system (the caller has checked the topic's customer)
 SELECT t.topic, t.customer, t.name, t.retention_us, s.subscription, s.kind, s.filter, s.is_ordered,
-    s.retention_us
+    s.retention_us, t.schema_settings
 FROM topics t LEFT JOIN subscriptions s ON s.topic = t.topic AND s.deleted_at IS NULL
+    AND s.detached_at IS NULL
 WHERE t.topic = :topic AND t.deleted_at IS NULL ORDER BY s.subscription;
 
 -- name: bus_topic_open_named
 -- A topic by name with its subscriptions, for publishing.
 SELECT t.topic, t.customer, t.name, t.retention_us, s.subscription, s.kind, s.filter, s.is_ordered,
-    s.retention_us
+    s.retention_us, t.schema_settings
 FROM topics t LEFT JOIN subscriptions s ON s.topic = t.topic AND s.deleted_at IS NULL
+    AND s.detached_at IS NULL
 WHERE t.customer = :customer AND t.name = :name AND t.deleted_at IS NULL ORDER BY s.subscription;
 
 -- name: bus_subscription_get
@@ -99,6 +103,12 @@ RETURNING subscription;
 -- name: bus_subscription_delete
 -- Delete a subscription; its key stays for rows that refer to it.
 UPDATE subscriptions SET deleted_at = {{now}}, version = version + 1
+WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
+RETURNING subscription;
+
+-- name: bus_subscription_detach
+-- Detach a subscription from its topic: it receives nothing more.
+UPDATE subscriptions SET detached_at = {{now}}, version = version + 1
 WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
 RETURNING subscription;
 

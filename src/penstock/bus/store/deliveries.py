@@ -98,6 +98,28 @@ def delivery_pull(
     return [one for one in leased if one is not None]
 
 
+def ready_within(tx: Tx, sub: SubscriptionRow, n: int, bytes_max: int) -> int:
+    """Return how many of the next `n` ready deliveries fit into `bytes_max`; at least 1.
+
+    Deliveries that follow their head are not counted: an ordered pull may exceed it by a run.
+    """
+    n = min(n, PULL_MAX)
+    rows = tx.rows("bus_ready_sizes", {"subscription": sub.subscription_key, "n": n})
+    total = 0
+    for place, row in enumerate(rows):
+        total += row[0] or 0
+        if total > bytes_max:
+            return max(place, 1)
+    return n
+
+
+def acked_before(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
+    """Return the tickets whose deliveries were acked under these ack ids."""
+    params = {"subscription": sub.subscription_key}
+    rows = tx.rows("bus_acked_before", params, batch=tickets)
+    return {(row[0], row[1]) for row in rows}
+
+
 def _pull(tx: Tx, sub: SubscriptionRow, n: int, holder: str | None) -> list[Row]:
     return tx.rows("bus_pull", _pull_params(sub, n, holder))
 

@@ -7,7 +7,7 @@ key's lock, so that ids follow commit order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.bus import filters, rules
 from penstock.bus.message import CORRELATION, NewMessage
+from penstock.bus.store.schemas import schema_attributes
 from penstock.bus.store.topics import (
     SYSTEM,
     FanOutTarget,
@@ -81,18 +82,25 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage])
     """Publish validated messages to an open topic."""
     if not messages:
         return Published([], 0, set())
+    added: Sequence[Mapping[str, str]] = ()
+    if topic.schema_settings is not None:
+        added = schema_attributes(tx, topic.schema_settings, topic.customer_key, messages)
     lock_keys(tx, topic.topic_key, (message.ordering_key for message in messages))
     ids, at = _take_ids(tx, len(messages))
     published_ids, fresh = _deduplicate(tx, topic, messages, ids, at)
-    rows = [
-        (ids[n], messages[n].data, attributes_text(dict(messages[n].attributes)),
-         messages[n].ordering_key or None, messages[n].attributes.get(CORRELATION))
-        for n in fresh
-    ]  # fmt: skip
     written = [
-        _Written(ids[n], dict(messages[n].attributes), messages[n].ordering_key or None)
+        _Written(
+            ids[n],
+            {**messages[n].attributes, **added[n]} if added else dict(messages[n].attributes),
+            messages[n].ordering_key or None,
+        )
         for n in fresh
     ]
+    rows = [
+        (one.message_id, messages[n].data, attributes_text(one.attributes), one.ordering_key,
+         one.attributes.get(CORRELATION))
+        for n, one in zip(fresh, written, strict=True)
+    ]  # fmt: skip
     tx.run("bus_messages_put", _message_params(topic, at), batch=rows)
     wake = _fan_out(tx, topic, written, at)
     return Published(published_ids, len(fresh), wake, len(topic.subscribers))

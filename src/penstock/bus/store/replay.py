@@ -21,7 +21,7 @@ from penstock.bus.store.topics import (
 )
 from penstock.core.clock import FAR_FUTURE
 from penstock.core.errors import Conflict, NotFound
-from penstock.db.store import Tx, first
+from penstock.db.store import Row, Tx, first
 
 CHUNK: Final = 500
 SCAN_MAX: Final = 10_000
@@ -73,6 +73,7 @@ def delivery_replayable(tx: Tx, sub: SubscriptionRow, message_id: int) -> LastGe
     row = first(tx.rows("bus_settled_last", params))
     if row is None:
         raise NotFound("delivery", f"{sub.name}/{message_id}")
+    _check_attached(sub)
     last = LastGeneration._make(row)
     if last.replays >= sub.replays_max:
         raise Conflict(
@@ -162,8 +163,14 @@ class Seek:
     is_done: bool = False
 
 
+def _check_attached(sub: SubscriptionRow) -> None:
+    if sub.detached_at is not None:
+        raise Conflict(f"subscription {sub.name} is detached: it receives nothing more")
+
+
 def seek_begin(tx: Tx, sub: SubscriptionRow, to: int, actor: str) -> Seek:
     """Start a seek: messages published before `to` are purged, later ones are delivered again."""
+    _check_attached(sub)
     journal_note(
         tx, ("subscription", sub.subscription_key, sub.customer_key), "seek", actor, sub.name
     )
@@ -174,7 +181,7 @@ def seek_step(tx: Tx, sub: SubscriptionRow, seek: Seek, n: int = CHUNK) -> Seek:
     """Run one bounded step of a seek, in its own transaction. Call it until `is_done`."""
     purged = delivery_purge(tx, sub, before=min(seek.to, seek.until), n=n)
     if purged:
-        return _progressed(seek, purged=seek.purged + purged)
+        return progressed(seek, purged=seek.purged + purged)
     params = {
         "subscription": sub.subscription_key,
         "topic": sub.topic_key,
@@ -185,7 +192,17 @@ def seek_step(tx: Tx, sub: SubscriptionRow, seek: Seek, n: int = CHUNK) -> Seek:
     }
     rows = tx.rows("bus_settled_since", params)
     if not rows:
-        return _progressed(seek, is_done=True)
+        return progressed(seek, is_done=True)
+    added = deliver_again(tx, sub, rows)
+    last = rows[-1]
+    return progressed(
+        seek, after_at=last[1], after_id=last[0], replayed=seek.replayed + added,
+        is_done=len(rows) < n,
+    )  # fmt: skip
+
+
+def deliver_again(tx: Tx, sub: SubscriptionRow, rows: Sequence[Row]) -> int:
+    """Give settled deliveries, read by a seek, a new generation. Return how many."""
     lock_keys(tx, sub.topic_key, [row[2] for row in rows] if sub.is_ordered else [])
     seen: set[str] = set()
     generations: list[_Generation] = []
@@ -201,14 +218,11 @@ def seek_step(tx: Tx, sub: SubscriptionRow, seek: Seek, n: int = CHUNK) -> Seek:
     added = _add(tx, sub, generations)
     _restore_order(tx, sub, [new.ordering_key for new in generations])
     _extend_retention(tx, sub, [(row[0], row[1]) for row in rows])
-    last = rows[-1]
-    return _progressed(
-        seek, after_at=last[1], after_id=last[0], replayed=seek.replayed + len(added),
-        is_done=len(rows) < n,
-    )  # fmt: skip
+    return len(added)
 
 
-def _progressed(seek: Seek, **changes: object) -> Seek:
+def progressed(seek: Seek, **changes: object) -> Seek:
+    """Return a seek with these fields changed."""
     fields = {name: getattr(seek, name) for name in Seek.__slots__}
     return Seek(**{**fields, **changes})
 
@@ -228,7 +242,7 @@ def delivery_purge(
     """
     params = {"subscription": sub.subscription_key, "before": before, "n": n}
     rows = tx.rows("bus_before", params)
-    count = _settle_unchanged(tx, sub, [(row[0], row[1]) for row in rows], "purged")
+    count = settle_unchanged(tx, sub, [(row[0], row[1]) for row in rows], "purged")
     if count and actor is not None:
         what = ("subscription", sub.subscription_key, sub.customer_key)
         journal_note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
@@ -242,7 +256,7 @@ def delivery_expire(tx: Tx, sub: SubscriptionRow, n: int = CHUNK) -> int:
     if oldest is None or oldest[0] > horizon:
         return 0
     params = {"subscription": sub.subscription_key, "before": horizon, "look": SCAN_MAX, "n": n}
-    return _settle_unchanged(
+    return settle_unchanged(
         tx, sub, [(row[0], row[1]) for row in tx.rows("bus_past_retention", params)], "expired"
     )
 
@@ -262,7 +276,7 @@ def delivery_purge_deleted(tx: Tx, n: int = CHUNK) -> int:
     return total
 
 
-def _settle_unchanged(
+def settle_unchanged(
     tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey], outcome: str
 ) -> int:
     """Settle deliveries if their epoch is unchanged; one leased since then is left for later."""

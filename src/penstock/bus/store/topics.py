@@ -7,8 +7,9 @@ same customer.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from msgspec import structs
@@ -37,6 +38,8 @@ class TopicRow(NamedTuple):
     retention_us: int
     created_at: int
     created_by: str
+    labels: str
+    schema_settings: str | None
 
 
 class SubscriptionRow(NamedTuple):
@@ -53,6 +56,7 @@ class SubscriptionRow(NamedTuple):
     version: int
     created_at: int
     created_by: str
+    detached_at: int | None
     kind: str
     ack_deadline_us: int
     min_backoff_us: int
@@ -65,6 +69,10 @@ class SubscriptionRow(NamedTuple):
     binding: str | None
     auto_replay: str | None
     replays_max: int
+    labels: str
+    is_exactly_once: bool
+    keeps_acked: bool
+    expires_after_us: int | None
 
     @property
     def subscriber(self) -> FanOutTarget:
@@ -119,6 +127,7 @@ class OpenTopic:
     name: str
     retention_us: int
     subscribers: tuple[FanOutTarget, ...]
+    schema_settings: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +139,7 @@ class SubscriptionOptions:
     binding: str | None = None
     auto_replay: str | None = None
     replays_max: int = 3
+    expires_after_us: int | None = None
     plain: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of the record, stored as they are under the same name."""
 
@@ -139,7 +149,7 @@ NO_EXTRAS: Final = SubscriptionOptions()
 _CONVERTED: Final = frozenset({
     "name", "topic", "kind", "ack_deadline", "min_backoff", "max_backoff", "max_attempts",
     "dead_letter_topic", "retention", "is_ordered", "filter", "push", "binding", "auto_replay",
-    "replays_max",
+    "replays_max", "labels", "is_exactly_once", "expires_after",
 })  # fmt: skip
 PLAIN_SETTINGS: Final[Mapping[str, Any]] = {
     one.name: one.default
@@ -173,18 +183,30 @@ def topic_declare(
     """Create or change a topic; does nothing if it already matches."""
     rules.check_topic(spec)
     found = topic_find(tx, spec.name, customer_key)
-    if found is not None and found.retention_us == spec.retention_us:
-        return found
-    params = {
-        "customer": customer_key,
-        "name": spec.name,
+    wanted = {
         "retention_us": spec.retention_us,
-        "actor": actor,
+        "labels": rules.labels_text(spec.labels),
+        "schema_settings": spec.schema_settings,
     }
+    if found is not None and all(getattr(found, name) == value for name, value in wanted.items()):
+        return found
+    params = {**wanted, "customer": customer_key, "name": spec.name, "actor": actor}
     topic = TopicRow._make(tx.rows("bus_topic_put", params)[0])
     action = "created" if found is None else "changed"
     journal_note(tx, ("topic", topic.topic_key, customer_key), action, actor, topic.name)
     return topic
+
+
+def topic_ensure(
+    tx: Tx, name: str, retention_us: int, customer_key: CustomerKey = SYSTEM, actor: str = ""
+) -> TopicRow:
+    """Create a topic or change its retention; its labels and its schema stay."""
+    found = topic_find(tx, name, customer_key)
+    spec = TopicSpec(name=name, retention_us=retention_us)
+    if found is not None:
+        labels = json.loads(found.labels)
+        spec = replace(spec, labels=labels, schema_settings=found.schema_settings)
+    return topic_declare(tx, spec, customer_key, actor)
 
 
 def topic_find(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow | None:
@@ -257,7 +279,7 @@ def _open_topic_of(rows: list[Row]) -> OpenTopic | None:
         if row[4] is not None
     )
     topic, customer, name, retention_us = rows[0][:4]
-    return OpenTopic(topic, customer, name, retention_us, takers)
+    return OpenTopic(topic, customer, name, retention_us, takers, rows[0][9])
 
 
 # -- subscriptions -----------------------------------------------------------------------------
@@ -294,6 +316,9 @@ def subscription_declare(
         "binding": extras.binding,
         "auto_replay": extras.auto_replay,
         "replays_max": extras.replays_max,
+        "labels": rules.labels_text(spec.labels),
+        "is_exactly_once": spec.is_exactly_once,
+        "expires_after_us": extras.expires_after_us,
         **PLAIN_SETTINGS,
         **extras.plain,
     }
@@ -413,6 +438,23 @@ def subscription_delete(
     return found
 
 
+def subscription_detach(
+    tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = ""
+) -> SubscriptionRow:
+    """Detach a subscription: it receives nothing more and cannot be pulled. Idempotent.
+
+    The caller purges its deliveries.
+    """
+    found = subscription_get(tx, name, customer_key)
+    if found.detached_at is not None:
+        return found
+    params = {"subscription": found.subscription_key, "customer": customer_key}
+    tx.rows("bus_subscription_detach", params)
+    what = ("subscription", found.subscription_key, customer_key)
+    journal_note(tx, what, "detached", actor, name)
+    return found._replace(detached_at=tx.now(), version=found.version + 1)
+
+
 def subscriptions_without_dead_letters(tx: Tx, limit: int = 20) -> list[str]:
     """Return subscriptions without a dead-letter topic whose messages can fail permanently."""
     return [row[0] for row in tx.rows("bus_without_dead_letters", {"limit": limit})]
@@ -421,7 +463,12 @@ def subscriptions_without_dead_letters(tx: Tx, limit: int = 20) -> list[str]:
 def subscription_of_row(row: Row) -> SubscriptionRow:
     """Build a subscription from a row of `subscription_columns`."""
     found = SubscriptionRow._make(row)
-    return found._replace(is_ordered=bool(found.is_ordered), is_paused=bool(found.is_paused))
+    return found._replace(
+        is_ordered=bool(found.is_ordered),
+        is_paused=bool(found.is_paused),
+        is_exactly_once=bool(found.is_exactly_once),
+        keeps_acked=bool(found.keeps_acked),
+    )
 
 
 def journal_note(

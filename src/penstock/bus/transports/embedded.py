@@ -26,12 +26,14 @@ from penstock.bus.store.deliveries import (
     DeliveryNack,
     LeasedDelivery,
     LeaseKey,
+    acked_before,
     delivery_ack,
     delivery_extend,
     delivery_lapse,
     delivery_nack,
     delivery_pull,
     delivery_release,
+    ready_within,
 )
 from penstock.bus.store.messages import message_publish
 from penstock.bus.store.topics import (
@@ -104,6 +106,25 @@ class BusOperations:
         sub, leased = self._take_ready(subscription, max_messages)
         return [self._delivery(sub, one) for one in leased]
 
+    def pull_bounded(
+        self, subscription: str, *, max_messages: int, max_bytes: int, deadline_us: int | None
+    ) -> tuple[SubscriptionRow, list[Delivery]]:
+        """Lease up to `max_messages` of about `max_bytes`, at least one; also return the
+        subscription.
+
+        deadline_us: the ack deadline instead of the subscription's.
+        """
+
+        def body(tx: Tx) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
+            sub = subscription_get(tx, subscription, self._customer)
+            if deadline_us is not None:
+                sub = sub._replace(ack_deadline_us=deadline_us)
+            n = ready_within(tx, sub, max_messages, max_bytes)
+            return sub, self._lease(tx, sub, n)
+
+        sub, leased = self._store.write(body)
+        return sub, [self._delivery(sub, one) for one in leased]
+
     def _take_ready(self, name: str, n: int) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
         if not 1 <= n <= PULL_MAX:
             raise InvalidInput("max_messages", f"1 to {PULL_MAX}", n)
@@ -111,12 +132,15 @@ class BusOperations:
 
     def _take(self, tx: Tx, name: str, n: int) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
         sub = subscription_get(tx, name, self._customer)
+        return sub, self._lease(tx, sub, n)
+
+    def _lease(self, tx: Tx, sub: SubscriptionRow, n: int) -> list[LeasedDelivery]:
         leased = delivery_pull(tx, sub, n, self._actor or None)
         if not leased:
             count, _, wake = delivery_lapse(tx, self._jitter, subscription_key=sub.subscription_key)
             if count:
                 tx.after_commit(lambda: self._wake(wake))
-        return sub, leased
+        return leased
 
     def _delivery(self, sub: SubscriptionRow, leased: LeasedDelivery) -> Delivery:
         return Delivery(
@@ -135,33 +159,56 @@ class BusOperations:
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:
         """Move the deadline to `seconds` from now; 0 nacks the message."""
-        if rules.check_extension(seconds) == 0:
-            return self.nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
+        return self.extend_of(subscription, ack_ids, seconds)[1]
 
-        def body(tx: Tx) -> list[SettleResult]:
+    def extend_of(
+        self, subscription: str, ack_ids: Sequence[str], seconds: int
+    ) -> tuple[SubscriptionRow, list[SettleResult]]:
+        """Move the deadline to `seconds` from now, 0 nacks; also return the subscription."""
+        if rules.check_extension(seconds) == 0:
+            return self._nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
+
+        def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             mine = _tickets(sub, tickets)
-            return _results(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
+            return sub, _results(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
 
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
+        return self.ack_once(subscription, ack_ids)[1]
 
-        def body(tx: Tx) -> list[SettleResult]:
+    def ack_once(
+        self, subscription: str, ack_ids: Sequence[str], *, accepts_repeats: bool = False
+    ) -> tuple[SubscriptionRow, list[SettleResult]]:
+        """Ack deliveries; also return the subscription.
+
+        accepts_repeats: an ack that is repeated because its response was lost is DONE, not STALE.
+        """
+
+        def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             if sub.is_ordered:
                 tx.after_commit(lambda: self._wake({channel(sub.subscription_key)}))
-            return _results(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
+            mine = _tickets(sub, tickets)
+            done = delivery_ack(tx, sub, mine)
+            if accepts_repeats and sub.is_exactly_once and len(done) < len(set(mine)):
+                done |= acked_before(tx, sub, sorted(set(mine) - done))
+            return sub, _results(sub, tickets, done)
 
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
+        return self._nack(subscription, nacks)[1]
 
-        def body(tx: Tx) -> list[SettleResult]:
+    def _nack(
+        self, subscription: str, nacks: Sequence[Nack]
+    ) -> tuple[SubscriptionRow, list[SettleResult]]:
+        def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             delivery_nacks = [
                 DeliveryNack(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
@@ -169,8 +216,12 @@ class BusOperations:
                 if t.subscription_key == sub.subscription_key
             ]
             refused = delivery_nack(tx, sub, delivery_nacks, self._jitter)
-            tx.after_commit(lambda: self._wake(refused.wake))
-            return _results(sub, tickets, refused.tickets)
+            # A message without backoff is ready again at once.
+            wake = refused.wake | (
+                {channel(sub.subscription_key)} if not sub.min_backoff_us else set()
+            )
+            tx.after_commit(lambda: self._wake(wake))
+            return sub, _results(sub, tickets, refused.tickets)
 
         tickets = _decoded([nack.ack_id for nack in nacks])
         for nack in nacks:

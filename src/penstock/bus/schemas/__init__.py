@@ -1,0 +1,1 @@
+"""Schemas of messages: definitions, and the check of messages against them."""
