@@ -84,6 +84,15 @@ class Screen:
         for key in keys:
             self.page.keyboard.press(key)
 
+    def move_to(self, wanted: str = "") -> None:
+        """Move down the rows until the one of an id, or the first that has one, is in focus."""
+        for _ in range(100):
+            found = self.page.evaluate("rowInFocus() ? idOf(rowInFocus()) : ''")
+            if found and wanted in ("", found):
+                return
+            self.press("j")
+        raise AssertionError(f"no row of {wanted or 'anything'}")
+
     def has(self, selector: str) -> None:
         """Wait until something is shown."""
         self.page.wait_for_selector(selector)

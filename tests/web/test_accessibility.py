@@ -67,8 +67,7 @@ def test_dialogs(stage: tuple[Windows, Scene, list[str]]) -> None:
     windows, _, _ = stage
     with windows.window("operator", color_scheme="dark") as screen:
         screen.open("/dead-letters")
-        while not screen.page.evaluate("idInFocus()"):
-            screen.press("j")
+        screen.move_to()
         screen.press("x", "r")
         screen.has("dialog.deed button[type=submit]")
         assert problems(screen) == []

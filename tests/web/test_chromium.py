@@ -76,8 +76,7 @@ def test_replay_by_keyboard(stage: Stage) -> None:
         screen.open("/")
         screen.press("g", "d")
         page.wait_for_url("**/dead-letters")
-        while page.evaluate("idInFocus()") != dead:
-            screen.press("j")
+        screen.move_to(dead)
         screen.press("r")
         screen.has("dialog.deed button[type=submit]")
         screen.press("Enter")
@@ -163,8 +162,7 @@ def test_a_viewer_sees_the_command_and_no_button(stage: Stage) -> None:
     with stage.windows.window("acme-viewer") as screen:
         screen.open("/dead-letters")
         assert "acme" in screen.page.text_content("nav.side .scope")
-        while not screen.page.evaluate("idInFocus()"):
-            screen.press("j")
+        screen.move_to()
         screen.press("r")
         screen.has("dialog.deed >> text=give the command to an operator")
         assert screen.page.query_selector("dialog.deed button[type=submit]") is None

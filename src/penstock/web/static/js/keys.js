@@ -9,7 +9,7 @@ let going = 0;
 const rows = () => all("main [data-row]");
 const rowInFocus = () => document.activeElement?.closest?.("[data-row]");
 function idOf(node) {
-  for (const link of all("a[href]", node)) { const id = ID.exec(link.getAttribute("href").split("?")[0]); if (id) return id[0]; }
+  for (const link of all("a[href]", node)) { const id = ID.exec(link.getAttribute("href")); if (id) return id[0]; }
   return "";
 }
 const idInFocus = () => (rowInFocus() ? idOf(rowInFocus()) : ID.exec(location.pathname)?.[0] ?? "");
