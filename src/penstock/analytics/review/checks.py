@@ -164,8 +164,8 @@ def _check(name: str, value: float, limit: float, text: str, command: str) -> Da
     return DailyCheck(
         check=name,
         verdict="FAIL" if is_bad else "OK",
-        value=round(value, 4),
-        limit=round(limit, 4),
+        value=round(float(value), 4),
+        limit=round(float(limit), 4),
         text=text,
         command=command if is_bad else None,
     )
