@@ -51,6 +51,7 @@ BENCHES = {
     "bus_backlog": ("bus", "a pull with 1,000,000 messages waiting, against 1,000"),
     "bus_ordered": ("bus", "pull and ack a backlog of one ordering key, and of 100"),
     "bus_poison": ("bus", "one message that always fails among 10,000"),
+    "pubsub_wire": ("pubsub_wire", "Google's client library against the Pub/Sub front end"),
     "hostile": (
         "hostile",
         "200 hostile connections, and 1,000 hostile messages to every consumer of the bus",

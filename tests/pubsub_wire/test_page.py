@@ -32,4 +32,5 @@ def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             server.stop()
         assert client.subscriptions.get("billing").totals.acked == 1
-        assert [one.name for one in client.topics.list().items] == ["orders"]
+        names = [one.name for one in client.topics.list().items]
+        assert names == ["billing-pull.dlq", "orders"]

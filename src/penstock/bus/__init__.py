@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.bus.transports.embedded import EmbeddedBus
     from penstock.bus.transports.nats.transport import NatsTransport
     from penstock.bus.transports.protocol import Transport
+    from penstock.bus.transports.pubsub.transport import PubsubTransport
 
 __all__ = [
     "AutoReplay",
@@ -56,6 +57,7 @@ __all__ = [
     "NewMessage",
     "NewSnapshot",
     "OidcSettings",
+    "PubsubTransport",
     "PushSettings",
     "Schema",
     "SchemaSettings",
@@ -87,6 +89,7 @@ _HOMES = {
     "NewMessage": "penstock.bus.message",
     "NewSnapshot": "penstock.bus.records",
     "OidcSettings": "penstock.bus.records",
+    "PubsubTransport": "penstock.bus.transports.pubsub.transport",
     "PushSettings": "penstock.bus.records",
     "Schema": "penstock.bus.records",
     "SchemaSettings": "penstock.bus.records",

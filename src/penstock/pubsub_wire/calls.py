@@ -31,6 +31,7 @@ class WireCaller:
     own_project: str
     rules: EgressRules
     key: str | None = None
+    jitter: Callable[[], float] | None = None
     keys: dict[str, CustomerKey] = field(default_factory=dict)
     """Keys of customers that were looked up before."""
 
@@ -54,7 +55,10 @@ class WireCaller:
     def bus(self, project: str) -> BusOperations:
         """Return the deliveries of a project."""
         return BusOperations(
-            self.client.store, customer_key=self.customer_key(project), actor=self.client.actor
+            self.client.store,
+            customer_key=self.customer_key(project),
+            actor=self.client.actor,
+            jitter=self.jitter,
         )
 
     def customer_key(self, project: str) -> CustomerKey:

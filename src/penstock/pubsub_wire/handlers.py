@@ -46,6 +46,8 @@ class WireOptions:
     rate: float
     """Calls per second for each API key without its own rate."""
     rules: EgressRules
+    jitter: Callable[[], float] | None = None
+    """Spreads retries; random if None."""
     streams_max: int = 1_000
     caller_streams_max: int = 100
 
@@ -100,6 +102,7 @@ class FrontEnd:
             client=client.as_actor("pubsub"),
             own_project=options.project,
             rules=options.rules,
+            jitter=options.jitter,
         )
         self._known: dict[str, WireCaller] = {}
 
@@ -124,6 +127,7 @@ class FrontEnd:
                 client=found.client,
                 own_project=self.options.project,
                 rules=self.options.rules,
+                jitter=self.options.jitter,
                 key=text,
             )
         return known

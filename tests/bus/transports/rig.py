@@ -34,6 +34,8 @@ from penstock.bus.transports.nats.options import NatsOptions
 from penstock.bus.transports.nats.transport import NatsTransport
 from penstock.bus.transports.over_client import ClientBus
 from penstock.bus.transports.protocol import Transport
+from penstock.bus.transports.pubsub.options import PubsubOptions
+from penstock.bus.transports.pubsub.transport import PubsubTransport
 from penstock.core.clock import SECOND
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
@@ -42,6 +44,7 @@ from penstock.remote import connect
 from penstock.testing.clock import VirtualClock
 from tests.kits.client_harness import Harness
 from tests.kits.nats import NatsServer
+from tests.pubsub_wire.kit import served
 from tests.server.kit import ServedApi
 
 SPEED = 20.0
@@ -191,12 +194,44 @@ def nats(request: pytest.FixtureRequest) -> Iterator[Rig]:
     )
 
 
+def pubsub(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """Google's client library against Penstock's own front end, under a clock that is advanced."""
+    clock: VirtualClock = request.getfixturevalue("clock")
+    path = request.getfixturevalue("tmp_path") / "penstock.db"
+    shutil.copy(request.getfixturevalue("sqlite_template"), path)
+    store = SqliteStore(path, clock)
+    sweeper = DeliverySweeper(store, jitter=lambda: 0.0)
+
+    def pass_seconds(seconds: float) -> None:
+        clock.advance(int(seconds * SECOND))
+        sweeper.run_once()
+
+    def pass_steps(seconds: float) -> None:
+        """Sweep every five seconds, as a server would: a lapse starts the backoff."""
+        if seconds > 120:
+            pass_seconds(seconds)
+            return
+        for _ in range(int(seconds // 5)):
+            pass_seconds(5)
+        pass_seconds(seconds % 5)
+
+    with served(store, clock, jitter=lambda: 0.0) as wire:
+        options = PubsubOptions(project="acme", endpoint=wire.server.address)
+        yield Rig(
+            PubsubTransport(options, clock=clock),
+            PubsubTransport(options, clock=clock),
+            pass_steps,
+        )
+    store.close()
+
+
 RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
     "embedded-sqlite": partial(embedded, "sqlite"),
     "embedded-postgres": partial(embedded, "postgres"),
     "embedded-postgres-plain": partial(embedded, "postgres-plain"),
     "http": over_http,
     "nats": nats,
+    "pubsub": pubsub,
 }
 
 

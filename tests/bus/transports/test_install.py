@@ -39,11 +39,37 @@ try:
 except PenstockError as error:
     print(error)
 """,
+    "pubsub": """
+from penstock.bus import PubsubTransport
+from penstock import PenstockError
+try:
+    PubsubTransport("pubsub://acme")
+except PenstockError as error:
+    print(error)
+""",
+    "pubsub port": """
+import os, tempfile
+os.chdir(tempfile.mkdtemp())
+from penstock import PenstockError, connect
+from penstock.assembly.messaging.pubsub import build_pubsub
+from penstock.assembly.settings import load
+with connect("sqlite:x.db") as client:
+    try:
+        build_pubsub(client, load({"PENSTOCK_PUBSUB_PORT": "0"}))
+    except PenstockError as error:
+        print(error)
+""",
 }
 
 
 @pytest.mark.parametrize(
-    ("use", "expected"), [("core", "1 True"), ("nats", "pip install 'penstock-engine[nats]'")]
+    ("use", "expected"),
+    [
+        ("core", "1 True"),
+        ("nats", "pip install 'penstock-engine[nats]'"),
+        ("pubsub", "pip install 'penstock-engine[pubsub]'"),
+        ("pubsub port", "pip install 'penstock-engine[pubsub]'"),
+    ],
 )
 def test_without_the_extras(use: str, expected: str) -> None:
     """The core works with every optional package blocked; a transport names its extra."""

@@ -94,6 +94,8 @@ def test_nacks_of_a_run_count_for_each(ordered: tuple[Rig, str]) -> None:
 def test_a_run_ends_before_a_delayed_message(ordered: tuple[Rig, str]) -> None:
     """A message in backoff is not delivered with an earlier one of its key."""
     rig, topic = ordered
+    if not rig.can.release_without_attempt:
+        pytest.skip("a release counts an attempt")
     send(rig, topic, "a1", "a2", "a3")
     a1, a2, _ = rig.pull()
     rig.bus.nack("work", [Nack(ack_id=a2.ack_id)])
@@ -148,6 +150,8 @@ def test_the_deadline_of_a_run_moves_on(ordered: tuple[Rig, str]) -> None:
 def test_a_release_returns_the_rest_of_its_run(ordered: tuple[Rig, str]) -> None:
     """A released message and those after it wait behind the first one, no attempt counted."""
     rig, topic = ordered
+    if not rig.can.release_without_attempt:
+        pytest.skip("a release counts an attempt")
     send(rig, topic, "a1", "a2", "a3")
     a1, a2, a3 = rig.pull()
     assert rig.bus.release("work", [a2.ack_id]) == [SettleResult.DONE]

@@ -3,6 +3,7 @@
     sqlite:penstock.db, postgresql://…   the embedded bus, in its database
     https://penstock.example             the embedded bus, over the API (key in PENSTOCK_API_KEY)
     nats://one:4222,two:4222             NATS JetStream (penstock-engine[nats])
+    pubsub://my-project                  Google Pub/Sub (penstock-engine[pubsub])
 
 A program that takes the URL from its environment moves between them without a change of code.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -25,6 +27,8 @@ from penstock.bus.transports.nats.options import SCHEMES as NATS_SCHEMES
 from penstock.bus.transports.nats.transport import NatsTransport
 from penstock.bus.transports.over_client import ClientBus
 from penstock.bus.transports.protocol import Transport
+from penstock.bus.transports.pubsub.options import parse_pubsub_url
+from penstock.bus.transports.pubsub.transport import PubsubTransport
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError, SettingsError
 from penstock.db.store import StoreView
@@ -67,6 +71,11 @@ def external_transport(url: str) -> Transport:
     """Return the transport of a broker outside Penstock; the caller closes it."""
     if url.partition(":")[0] in NATS_SCHEMES:
         return NatsTransport(url)
+    if url.partition(":")[0] == "pubsub":
+        options = parse_pubsub_url(url)
+        # A key is sent only to an endpoint that the URL names: Penstock's own front end.
+        key = api_key_from_environment(os.environ) if options.endpoint is not None else None
+        return PubsubTransport(replace(options, api_key=key))
     raise SettingsError("transport_url", EXPECTED, url.partition(":")[0])
 
 

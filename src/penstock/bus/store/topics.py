@@ -41,6 +41,16 @@ class TopicRow(NamedTuple):
     labels: str
     schema_settings: str | None
 
+    @property
+    def spec(self) -> TopicSpec:
+        """The topic as it would be declared."""
+        return TopicSpec(
+            name=self.name,
+            retention_us=self.retention_us,
+            labels=json.loads(self.labels),
+            schema_settings=self.schema_settings,
+        )
+
 
 class SubscriptionRow(NamedTuple):
     """A subscription as stored. `dead_letter_name` is None also if that topic was deleted."""
@@ -95,6 +105,8 @@ class SubscriptionRow(NamedTuple):
             retention_us=self.retention_us,
             is_ordered=self.is_ordered,
             filter=self.filter,
+            is_exactly_once=self.is_exactly_once,
+            labels=json.loads(self.labels),
         )
 
     @property

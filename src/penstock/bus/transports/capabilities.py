@@ -97,5 +97,24 @@ NATS: Final = TransportCapabilities(
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=120,
 )
-TRANSPORTS: Final = (EMBEDDED, HTTP, NATS)
+PUBSUB: Final = TransportCapabilities(
+    name="pubsub",
+    extra="pubsub",
+    exact_attempts=False,
+    exact_dead_letters=False,
+    stale_acks_refused=False,
+    publish_dedupe=False,
+    atomic_publish=False,
+    ordering_keys=True,
+    independent_keys=True,
+    attribute_filters=True,
+    seek_by_time=True,
+    nack_with_error=False,
+    release_without_attempt=False,
+    one_transaction_with_store=False,
+    attempts_min=5,
+    message_bytes_max=MESSAGE_BYTES_MAX,
+    dedupe_seconds=None,
+)
+TRANSPORTS: Final = (EMBEDDED, HTTP, NATS, PUBSUB)
 """Every transport, in the order of the table."""

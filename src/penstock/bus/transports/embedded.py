@@ -88,7 +88,7 @@ class BusOperations:
     def read_topic(self, name: str) -> TopicSpec | None:
         """Return a topic as it is stored; None if there is none."""
         row = self._store.read(lambda tx: topic_find(tx, name, self._customer))
-        return None if row is None else TopicSpec(name=row.name, retention_us=row.retention_us)
+        return None if row is None else row.spec
 
     def read_subscription(self, name: str) -> SubscriptionSpec | None:
         """Return a subscription's policy as it is stored; None if there is none."""

@@ -86,7 +86,11 @@ class ClientBus:
         self._known.clear()
 
     def _create(self, topic: TopicSpec) -> None:
-        made = Topic(name=topic.name, retention=_duration(topic.retention_us))
+        made = Topic(
+            name=topic.name,
+            retention=_duration(topic.retention_us),
+            labels=dict(topic.labels),
+        )
         self._topics.create(made, customer=self._customer)
 
     def read_topic(self, name: str) -> TopicSpec | None:
@@ -95,7 +99,9 @@ class ClientBus:
             found = self._topics.get(name, customer=self._customer)
         except NotFound:
             return None
-        return TopicSpec(name=found.name, retention_us=_micros(found.retention))
+        return TopicSpec(
+            name=found.name, retention_us=_micros(found.retention), labels=found.labels
+        )
 
     def read_subscription(self, name: str) -> SubscriptionSpec | None:
         """Return a subscription's policy as it is stored; None if there is none."""
@@ -114,6 +120,8 @@ class ClientBus:
             retention_us=_micros(found.retention),
             is_ordered=found.is_ordered,
             filter=found.filter,
+            is_exactly_once=found.is_exactly_once,
+            labels=found.labels,
         )
 
     def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
@@ -211,6 +219,8 @@ def _subscription(spec: SubscriptionSpec) -> Subscription:
         retention=_duration(spec.retention_us),
         is_ordered=spec.is_ordered,
         filter=spec.filter,
+        is_exactly_once=spec.is_exactly_once,
+        labels=dict(spec.labels),
     )
 
 
