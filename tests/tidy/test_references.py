@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def repository() -> dict[str, str]:
-    return {source.path: source.text for source in files.sources_read(ROOT)}
+    pictures = (ROOT / "docs" / "pictures").glob("*.webp")
+    return {source.path: source.text for source in files.sources_read(ROOT)} | {
+        path.relative_to(ROOT).as_posix(): "" for path in pictures
+    }
 
 
 class TestRepository:

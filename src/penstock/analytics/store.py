@@ -59,6 +59,20 @@ DAYS_KEPT: Final = 400 * DAY
 """How long counters of days are kept."""
 SOURCES: Final = ("runs", "checks", "phases", "flows")
 
+_READS: Final = {
+    "checks": "analytics_checks",
+    "phases": "analytics_phases",
+    "flows": "analytics_flows",
+}
+_DAILY_PRUNES: Final = (
+    "failure_counts_prune",
+    "duration_counts_prune",
+    "check_counts_prune",
+    "table_counts_prune",
+    "phase_counts_prune",
+    "flow_counts_prune",
+)
+
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
@@ -99,8 +113,8 @@ def counters_prune(tx: Tx, n: int = 5_000) -> int:
     removed = 0
     for name in ("run_counts_prune", "slow_runs_prune"):
         removed += tx.run(name, {"before": now - SERIES_KEPT, "n": n})
-    for table in ("failure", "duration", "check", "table", "phase", "flow"):
-        removed += tx.run(f"{table}_counts_prune", {"before": now - DAYS_KEPT, "n": n})
+    for name in _DAILY_PRUNES:
+        removed += tx.run(name, {"before": now - DAYS_KEPT, "n": n})
     return removed
 
 
@@ -112,7 +126,7 @@ def _read(
         if customer is None:
             return tx.rows("analytics_runs", params)
         return tx.rows("analytics_runs_customer", {**params, "customer": customer})
-    return tx.rows(f"analytics_{source}", {**params, "customer": customer})
+    return tx.rows(_READS[source], {**params, "customer": customer})
 
 
 def _fold_runs(tx: Tx, rows: Sequence[Row], after: Micros) -> None:

@@ -43,6 +43,16 @@ class JournalPart(NamedTuple):
     """Why the block after it cannot be shipped; None if it can."""
 
 
+_READS: Final = {
+    "config_audit": "ship_config_audit",
+    "dependency_check_log": "ship_dependency_check_log",
+    "execution_log": "ship_execution_log",
+    "history": "ship_history",
+    "phase_completion_log": "ship_phase_completion_log",
+}
+"""The statement that reads each log."""
+
+
 def safe_until(tx: Tx) -> Micros:
     """Return up to when every row of the logs is committed.
 
@@ -136,9 +146,7 @@ def log_read(
     window = HOUR
     while True:
         found = window_read(
-            lambda after, to, n: tx.rows(
-                f"ship_{table.name}", {"after": after, "until": to, "n": n}
-            ),
+            lambda after, to, n: tx.rows(_READS[table.name], {"after": after, "until": to, "n": n}),
             after,
             until,
             window_us=window,
@@ -173,7 +181,7 @@ def backlog(tx: Tx, table: ShippedTable, position: int) -> tuple[int, Micros | N
         _, entries, sealed_at = one(tx.rows("seals_after", {"block": position}))
         return int(entries), sealed_at
     params = {"after": position, "until": tx.now(), "n": BACKLOG_MAX}
-    rows = tx.rows(f"ship_{table.name}", params)
+    rows = tx.rows(_READS[table.name], params)
     at = table.index(table.dated_by)
     return len(rows), min((row[at] for row in rows), default=None)
 

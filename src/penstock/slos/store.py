@@ -42,7 +42,7 @@ def targets_put(tx: Tx, rows: Sequence[TargetRow]) -> None:
 
 def customer_keys(tx: Tx, names: Sequence[str]) -> dict[str, int]:
     """Return the keys of customers by name."""
-    return dict(tx.rows("slo_customer_keys", {"names": sorted(names)}) if names else ())
+    return dict(tx.rows("slo_customers_named", {"names": sorted(names)}) if names else ())
 
 
 def ended_flows(tx: Tx, after: Micros, n: int) -> list[EndedRow]:

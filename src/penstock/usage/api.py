@@ -10,15 +10,16 @@ from penstock.usage.client.pools import Pools
 
 routes = RouteList("usage", "Usage: budgets, anomalies, the load of pools.")
 
-routes.get("/budgets", Permission.READ, Budgets.list)
-routes.post("/budgets", Permission.OPERATE, Budgets.set)
-routes.post("/budgets/{scope}/{subject}/lift", Permission.OPERATE, Budgets.lift)
-routes.delete("/budgets/{scope}/{subject}", Permission.OPERATE, Budgets.remove)
-routes.get("/anomalies", Permission.READ, Anomalies.list)
-routes.get("/pools", Permission.READ, Pools.list, covers_all_customers=True)
+routes.get("/budgets", Permission.READ, Budgets.list, group="budgets")
+routes.post("/budgets", Permission.OPERATE, Budgets.set, group="budgets")
+routes.post("/budgets/{scope}/{subject}/lift", Permission.OPERATE, Budgets.lift, group="budgets")
+routes.delete("/budgets/{scope}/{subject}", Permission.OPERATE, Budgets.remove, group="budgets")
+routes.get("/anomalies", Permission.READ, Anomalies.list, group="anomalies")
+routes.get("/pools", Permission.READ, Pools.list, group="pools", covers_all_customers=True)
 routes.get(
     "/pools/{pool}/desired-workers",
     Permission.READ,
     Pools.desired_workers,
+    group="pools",
     covers_all_customers=True,
 )

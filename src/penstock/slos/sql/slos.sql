@@ -158,7 +158,7 @@ UPDATE freshness SET announced_at = NULL WHERE status = 'FRESH' AND announced_at
 SELECT 'customer', customer, customer_id FROM customers WHERE customer {{any customers}}
 UNION ALL SELECT 'pipeline', pipeline, name FROM pipelines WHERE pipeline {{any pipelines}};
 
--- name: slo_customer_keys
+-- name: slo_customers_named
 -- Keys of customers by name.
 -- scope: system (the recorder serves all customers)
 SELECT customer_id, customer FROM customers WHERE customer_id {{any names}};

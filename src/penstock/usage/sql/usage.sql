@@ -143,11 +143,11 @@ SELECT b.scope, b.subject, b.period, b.amount, b.warn_percent, b.is_hard, b.stop
     (SELECT coalesce(sum(u.cost), 0) FROM usage_days u
         WHERE u.pipeline = CASE b.scope WHEN 'pipeline' THEN b.subject ELSE 0 END
             AND u.customer = CASE b.scope WHEN 'customer' THEN b.subject ELSE 0 END
-            AND u.day_at >= CASE b.period WHEN 'day' THEN :day_at ELSE :month_at END),
+            AND u.day_at >= CASE b.period WHEN 'day' THEN CAST(:day_at AS bigint) ELSE CAST(:month_at AS bigint) END),
     (SELECT coalesce(sum(u.runs), 0) FROM usage_days u
         WHERE u.pipeline = CASE b.scope WHEN 'pipeline' THEN b.subject ELSE 0 END
             AND u.customer = CASE b.scope WHEN 'customer' THEN b.subject ELSE 0 END
-            AND u.day_at >= CASE b.period WHEN 'day' THEN :day_at ELSE :month_at END)
+            AND u.day_at >= CASE b.period WHEN 'day' THEN CAST(:day_at AS bigint) ELSE CAST(:month_at AS bigint) END)
 FROM budgets b
 LEFT JOIN pipelines l ON b.scope = 'pipeline' AND l.pipeline = b.subject
 LEFT JOIN customers c ON b.scope = 'customer' AND c.customer = b.subject
