@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DATA_SUFFIXES = (".sql", ".typed", ".html", ".css", ".js", ".svg")
+DATA_SUFFIXES = (".sql", ".typed", ".html", ".css", ".js", ".svg", ".txt")
 METADATA = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE")
 BUILD = (sys.executable, "-m", "hatchling", "build", "--target", "wheel")
 

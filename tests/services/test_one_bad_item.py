@@ -392,6 +392,10 @@ WITHOUT_ITEMS = {
     "pruner": "deletes by time, in SQL; it reads no content",
     "vacuum": "works on tables, not on rows",
     "alert-evaluator": "measures counts and times, in SQL; it reads no content",
+    "alert-rules": "calls declared rules one by one; tests of custom rules let one of them fail",
+    "process-reporter": "stores counts of its own process",
+    "slo-recorder": "counts and times; a declaration that cannot be read is logged and left out",
+    "usage-meter": "sums costs and durations, in SQL; it reads no content",
 }
 
 

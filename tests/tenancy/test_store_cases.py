@@ -285,6 +285,9 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "keys.server_secret": [lambda c: c.keys.server_secret("x")],
     "logins.open": [lambda c: c.logins.open("x")], "logins.find": [lambda c: c.logins.find("x")],
     "logins.close": [lambda c: c.logins.close("x")],
+    "logins.open_person": [lambda c: c.logins.open_person("a@b.example", Role.VIEWER)],
+    "logins.list_own": [lambda c: c.logins.list_own("x")],
+    "logins.close_own": [lambda c: c.logins.close_own("x", "y")],
 }  # fmt: skip
 """Use cases of the whole installation."""
 
