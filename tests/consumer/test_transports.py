@@ -33,7 +33,7 @@ class LostAcks:
 
 def test_exactly_once_in_effect(rig: Rig, tmp_path: Path) -> None:
     """Lost acks, a handler that fails once, poison: effects are exact, the policy is read."""
-    topic = rig.declare(min_backoff_us=0, max_backoff_us=0, max_attempts=4)
+    topic = rig.declare(min_backoff_us=0, max_backoff_us=0, max_attempts=5)
     lines: list[str] = []
     app = Consumer(
         "work",
@@ -60,7 +60,7 @@ def test_exactly_once_in_effect(rig: Rig, tmp_path: Path) -> None:
         if sum(app.counters().values()) >= COUNT and rig.is_empty():
             break
     assert app.policy.spec is not None
-    assert (app.policy.spec.max_attempts, app.policy.spec.min_backoff_us) == (4, 0)
+    assert (app.policy.spec.max_attempts, app.policy.spec.min_backoff_us) == (5, 0)
     counters = {name: n for name, n in app.counters().items() if name != "duplicate"}
     assert counters == {"applied": COUNT - 1, "poison": 1}
     stored = app.sink.document("sums/all")

@@ -24,7 +24,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "assembly.cli",
         "Run the scheduler, all services, a worker and the API in one process.",
     ),
-    "api": ("assembly.cli", "Serve the HTTP API only."),
+    "api": (
+        "assembly.cli",
+        "Serve the HTTP API only; with --pubsub-port also Google Pub/Sub's services.",
+    ),
     "worker": ("assembly.cli", "Run a worker that claims and executes runs."),
     "scheduler": ("assembly.cli", "Run the scheduler and the other services, but no worker."),
     "status": (

@@ -11,8 +11,20 @@ from penstock.usage.client.pools import Pools
 routes = RouteList("usage", "Usage: budgets, anomalies, the load of pools.")
 
 routes.get("/budgets", Permission.READ, Budgets.list, group="budgets")
-routes.post("/budgets", Permission.OPERATE, Budgets.set, group="budgets")
-routes.post("/budgets/{scope}/{subject}/lift", Permission.OPERATE, Budgets.lift, group="budgets")
+routes.post(
+    "/budgets",
+    Permission.OPERATE,
+    Budgets.set,
+    group="budgets",
+    example={"scope": "customer", "subject": "acme", "amount": 250.0, "hard_stop": True},
+)
+routes.post(
+    "/budgets/{scope}/{subject}/lift",
+    Permission.OPERATE,
+    Budgets.lift,
+    group="budgets",
+    example={"period": "month", "reason": "the contract was extended"},
+)
 routes.delete("/budgets/{scope}/{subject}", Permission.OPERATE, Budgets.remove, group="budgets")
 routes.get("/anomalies", Permission.READ, Anomalies.list, group="anomalies")
 routes.get("/pools", Permission.READ, Pools.list, group="pools", covers_all_customers=True)

@@ -104,13 +104,14 @@ class SubscriptionDeclarations:
 
         return self._store.write(body)
 
-    def detach(self, name: SubscriptionName, *, customer: Owner = None) -> None:
+    def detach(self, name: SubscriptionName, *, customer: Owner = None) -> StoredSubscription:
         """Detach a subscription from its topic. Its unsettled deliveries are purged."""
         sub = self._store.write(
             lambda tx: subscription_detach(tx, name, self._customer_key(tx, customer), self._actor)
         )
         while self._store.write(lambda tx: delivery_purge(tx, sub, n=STEP)):
             pass
+        return subscription_record(sub)
 
     def delete(self, name: SubscriptionName, *, customer: Owner = None) -> None:
         """Delete a subscription. Its unsettled deliveries are purged."""

@@ -53,11 +53,7 @@ def subscription_of(wanted: Subscription) -> tuple[SubscriptionSpec, Subscriptio
         binding=_text(wanted.binding),
         auto_replay=_text(wanted.auto_replay),
         replays_max=wanted.replays_max,
-        expires_after_us=(
-            None
-            if wanted.expires_after is None
-            else _whole(wanted.expires_after, "expiration_ttl_seconds")
-        ),
+        expires_after_us=_expiry(wanted.expires_after),
         plain={name: getattr(wanted, name) for name in PLAIN_SETTINGS},
     )
     return spec, options
@@ -75,6 +71,16 @@ def _micros(span: object, field: str) -> Micros:
     if not isinstance(span, timedelta):
         raise InvalidInput(field, "a timedelta", span)
     return span // timedelta(microseconds=1)
+
+
+def _expiry(span: object) -> Micros | None:
+    """Return the time after which an unused subscription may be deleted."""
+    if span is None:
+        return None
+    found = _whole(span, "expiration_ttl_seconds")
+    if found <= 0:
+        raise InvalidInput("expiration_ttl_seconds", "more than 0", f"{found / SECOND:g} seconds")
+    return found
 
 
 def _whole(span: object, field: str) -> Micros:

@@ -3,7 +3,7 @@
 -- name: topics_unbound
 -- Topics that active configs wait for and that have no bound subscription yet.
 -- scope: system (a customer's configs listen to its own topics and system topics)
-SELECT t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
+SELECT {{topic_columns}}
 FROM topics t
 WHERE NOT EXISTS (SELECT 1 FROM subscriptions s WHERE s.customer = t.customer
         AND s.name = t.name || '.configs' AND s.deleted_at IS NULL)

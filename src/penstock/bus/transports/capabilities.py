@@ -46,6 +46,9 @@ class TransportCapabilities:
         "A message and a change of Penstock's state can commit together."
     )
     attempts_min: int = _flag("Smallest number of attempts that a dead-letter policy may have.")
+    attempts_without_dead_letters: bool = _flag(
+        "A subscription without a dead-letter topic keeps its number of attempts."
+    )
     message_bytes_max: int = _flag("Maximum bytes of a message's data, unless the server has less.")
     dedupe_seconds: int | None = _flag(
         "Seconds for which a dedupe id is remembered; none: as long as the message is kept."
@@ -73,6 +76,7 @@ EMBEDDED: Final = TransportCapabilities(
     release_without_attempt=True,
     one_transaction_with_store=True,
     attempts_min=1,
+    attempts_without_dead_letters=True,
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=None,
 )
@@ -94,6 +98,7 @@ NATS: Final = TransportCapabilities(
     release_without_attempt=False,
     one_transaction_with_store=False,
     attempts_min=1,
+    attempts_without_dead_letters=True,
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=120,
 )
@@ -113,6 +118,7 @@ PUBSUB: Final = TransportCapabilities(
     release_without_attempt=False,
     one_transaction_with_store=False,
     attempts_min=5,
+    attempts_without_dead_letters=False,
     message_bytes_max=MESSAGE_BYTES_MAX,
     dedupe_seconds=None,
 )

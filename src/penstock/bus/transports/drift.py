@@ -50,7 +50,11 @@ def differences(
         for one in _compared("topic", topic, transport.read_topic(topic.name))
     ]
     for spec in subscriptions:
-        found += _compared("subscription", spec, transport.read_subscription(spec.name))
+        actual = transport.read_subscription(spec.name)
+        compared = _compared("subscription", spec, actual)
+        has_dead_letters = bool(spec.dead_letter_topic or (actual and actual.dead_letter_topic))
+        is_kept = has_dead_letters or transport.capabilities.attempts_without_dead_letters
+        found += [one for one in compared if is_kept or one.field != "max_attempts"]
     return found
 
 

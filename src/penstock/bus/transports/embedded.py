@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.bus import ack_id as ackid
 from penstock.bus import rules
@@ -54,6 +54,10 @@ from penstock.db.store import StoreView, Transactions, Tx
 
 POLL_SECONDS: Final = 1.0
 WAIT_MAX: Final = 60.0
+
+
+_Settle: TypeAlias = Callable[[Tx], tuple[SubscriptionRow, list[SettleResult]]]
+"""What settles deliveries inside a transaction, and returns their subscription with the results."""
 
 
 class BusOperations:
@@ -159,14 +163,17 @@ class BusOperations:
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[SettleResult]:
         """Move the deadline to `seconds` from now; 0 nacks the message."""
-        return self.extend_of(subscription, ack_ids, seconds)[1]
+        return self._results_of(self._extend_body(subscription, ack_ids, seconds))
 
     def extend_of(
         self, subscription: str, ack_ids: Sequence[str], seconds: int
     ) -> tuple[SubscriptionRow, list[SettleResult]]:
         """Move the deadline to `seconds` from now, 0 nacks; also return the subscription."""
+        return self._store.write(self._extend_body(subscription, ack_ids, seconds))
+
+    def _extend_body(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> _Settle:
         if rules.check_extension(seconds) == 0:
-            return self._nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
+            return self._nack_body(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
 
         def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
@@ -174,11 +181,11 @@ class BusOperations:
             return sub, _results(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
 
         tickets = _decoded(ack_ids)
-        return self._store.write(body)
+        return body
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
-        return self.ack_once(subscription, ack_ids)[1]
+        return self._results_of(self._ack_body(subscription, ack_ids, accepts_repeats=False))
 
     def ack_once(
         self, subscription: str, ack_ids: Sequence[str], *, accepts_repeats: bool = False
@@ -187,7 +194,13 @@ class BusOperations:
 
         accepts_repeats: an ack that is repeated because its response was lost is DONE, not STALE.
         """
+        return self._store.write(
+            self._ack_body(subscription, ack_ids, accepts_repeats=accepts_repeats)
+        )
 
+    def _ack_body(
+        self, subscription: str, ack_ids: Sequence[str], *, accepts_repeats: bool
+    ) -> _Settle:
         def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             if sub.is_ordered:
@@ -199,15 +212,17 @@ class BusOperations:
             return sub, _results(sub, tickets, done)
 
         tickets = _decoded(ack_ids)
-        return self._store.write(body)
+        return body
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
-        return self._nack(subscription, nacks)[1]
+        return self._results_of(self._nack_body(subscription, nacks))
 
-    def _nack(
-        self, subscription: str, nacks: Sequence[Nack]
-    ) -> tuple[SubscriptionRow, list[SettleResult]]:
+    def _results_of(self, body: _Settle) -> list[SettleResult]:
+        """Settle in one write whose own result is the results, as an idempotent request needs."""
+        return self._store.write(lambda tx: body(tx)[1])
+
+    def _nack_body(self, subscription: str, nacks: Sequence[Nack]) -> _Settle:
         def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             delivery_nacks = [
@@ -226,7 +241,7 @@ class BusOperations:
         tickets = _decoded([nack.ack_id for nack in nacks])
         for nack in nacks:
             rules.check_nack(nack)
-        return self._store.write(body)
+        return body
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
         """Release deliveries no handler has seen: ready at once, no attempt counted."""
