@@ -268,8 +268,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "views.check_write": [lambda c: c.views.check_write()],
     "views.outbox": [lambda c: c.views.outbox()],
     "views.verify_journal": [lambda c: c.views.verify_journal()],
-    "views.verify": [lambda c: c.views.verify()],
-    "views.seals": [lambda c: c.views.seals()],
+    "views.verify": [lambda c: c.views.verify()], "views.seals": [lambda c: c.views.seals()],
     "detections.freshness": [lambda c: c.detections.freshness()],
     "views.tenant_isolation": [lambda c: c.views.tenant_isolation()],
     "subscriptions.backlogs": [lambda c: c.subscriptions.backlogs()],
@@ -284,9 +283,9 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "keys.revoke": [lambda c: c.keys.revoke("key_5m7t0c2d")],
     "keys.server_secret": [lambda c: c.keys.server_secret("x")],
     "logins.open": [lambda c: c.logins.open("x")], "logins.find": [lambda c: c.logins.find("x")],
-    "logins.close": [lambda c: c.logins.close("x")],
     "logins.open_person": [lambda c: c.logins.open_person("a@b.example", Role.VIEWER)],
     "logins.list_own": [lambda c: c.logins.list_own("x")],
+    "logins.close": [lambda c: c.logins.close("x")],
     "logins.close_own": [lambda c: c.logins.close_own("x", "y")],
 }  # fmt: skip
 """Use cases of the whole installation."""

@@ -117,7 +117,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "client.keys.server_secret.name": "Name of the secret.",
     "client.limits.recent_waits.n": "Maximum number of waits to return.",
     "Client.customer_key_of.customer_id": "Customer id.",
-    "Pipeline.alert.options": "Thresholds and the other options above.",
+    "Pipeline.alert.**options": "Thresholds and the other options above.",
     "client.logins.open_person.customer": "Customer that the session is bound to; None: none.",
     "connect.allow_plain": "Whether a key may be sent over http to another machine.",
     "connect.attempts": "Attempts of a request that may be repeated, the first included.",

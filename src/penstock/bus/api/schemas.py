@@ -27,7 +27,7 @@ routes.post(
     Schemas.commit,
     status=201,
     query=("customer",),
-    example={"name": "roster", "definition": _AVRO},
+    example={"definition": _AVRO},
 )
 routes.post(
     "/schemas/{name}/rollback",
