@@ -130,7 +130,7 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
     ),
     "GET /api/v1/flows/{flow_id}": lambda f: (f"/flows/{f.flow}", None),
     "GET /api/v1/grid": lambda f: (
-        f"/grid?pipeline_template=daily&customer_id={f.customer}&from=2025-11-01&limit=28",
+        f"/grid?pipeline_template=daily&customer_id={f.customer}&from=2025-11-01",
         None,
     ),
     "GET /api/v1/flows/{flow_id}/explain": lambda f: (f"/flows/{f.blocked}/explain", None),

@@ -280,7 +280,7 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/audit-sink": lambda _: ("/audit-sink?sink=parquet:/tmp/x", None),
     "GET /api/v1/dashboard/customers": lambda _: ("/dashboard/customers?show=trouble", None),
     "GET /api/v1/dashboard/longest-running": lambda _: ("/dashboard/longest-running", None),
-    "GET /api/v1/journal": lambda _: ("/journal?kind=run&limit=20", None),
+    "GET /api/v1/journal": lambda _: ("/journal?kind=run", None),
     "GET /api/v1/detections": lambda _: ("/detections", None),
     "GET /api/v1/freshness": lambda _: ("/freshness", None),
     "GET /api/v1/slos": lambda s: (f"/slos?customer_id={s.customer}", None),

@@ -16,6 +16,7 @@ routes.post(
     Permission.OPERATE,
     Budgets.set,
     group="budgets",
+    covers_all_customers=True,
     example={"scope": "customer", "subject": "acme", "amount": 250.0, "hard_stop": True},
 )
 routes.post(
@@ -23,9 +24,16 @@ routes.post(
     Permission.OPERATE,
     Budgets.lift,
     group="budgets",
+    covers_all_customers=True,
     example={"period": "month", "reason": "the contract was extended"},
 )
-routes.delete("/budgets/{scope}/{subject}", Permission.OPERATE, Budgets.remove, group="budgets")
+routes.delete(
+    "/budgets/{scope}/{subject}",
+    Permission.OPERATE,
+    Budgets.remove,
+    group="budgets",
+    covers_all_customers=True,
+)
 routes.get("/anomalies", Permission.READ, Anomalies.list, group="anomalies")
 routes.get("/pools", Permission.READ, Pools.list, group="pools", covers_all_customers=True)
 routes.get(
