@@ -104,7 +104,7 @@ def test_bounds(place: Path) -> None:
         ask(place, endless, seconds=0.2)
     large = "SELECT list(range::VARCHAR || 'x') FROM range(50000000)"
     with pytest.raises(InvalidInput, match="DuckDB can execute"):
-        ask(place, large, memory_mb=64)
+        ask(place, large, memory_mb=64, seconds=60)
 
 
 def test_commands(place: Path) -> None:
