@@ -39,6 +39,7 @@ NOT_MODULES = frozenset(
         "slo",
         "toml",
         "db",
+        "rules",
     }
 )
 """What follows `penstock.` in file names, topics, settings of PostgreSQL, and hosts."""

@@ -104,7 +104,9 @@ def test_actions_are_performed_when_the_run_completes(store: Store, clock: Virtu
     detail = ended(store)
     assert seen == [0]
     assert json.loads(message.data) == {"n": 1}
-    assert message.attributes == {
+    shown = dict(message.attributes)
+    assert shown.pop("traceparent").startswith("00-")  # what the message starts is in its trace
+    assert shown == {
         "kind": "done", "run_id": detail.run.run_id, "correlation_id": "cause",
         "causation_id": detail.run.run_id,
     }  # fmt: skip
