@@ -120,7 +120,7 @@ def test_posts_take_an_idempotency_key(name: str) -> None:
 @pytest.mark.parametrize("route", [route for route in API.all if route.example is not None])
 def test_examples_are_records(route: ApiRoute) -> None:
     """Each example is valid as the record of its route."""
-    in_path = {name: "x" for name in route.binding.path_fields}
+    in_path = dict.fromkeys(route.binding.path_fields, "x")
     convert_input({**in_path, **(route.example or {})}, route.binding.body_type)
 
 
