@@ -97,9 +97,7 @@ def test_refused(place: Path, text: str) -> None:
 
 def test_bounds(place: Path) -> None:
     """A query that takes too long or too much memory is refused."""
-    endless = (
-        "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE a.range * b.range = 7"
-    )
+    endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range = 7"
     with pytest.raises(InvalidInput, match="at most"):
         ask(place, endless, seconds=0.2)
     large = "SELECT list(range::VARCHAR || 'x') FROM range(50000000)"

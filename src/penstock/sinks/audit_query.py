@@ -80,14 +80,19 @@ def _view(table: ShippedTable, paths: list[Path]) -> str:
 
 
 def _execute(duckdb: Any, connection: Any, text: str, rows_max: int, seconds: float) -> QueryResult:
-    is_late = threading.Event()
+    is_late, is_over = threading.Event(), threading.Event()
 
     def stop() -> None:
+        if is_over.wait(seconds):
+            return
         is_late.set()
         connection.interrupt()
+        # An interrupt that arrives before the query has started is lost: send it until it works.
+        while not is_over.wait(0.05):
+            connection.interrupt()
 
-    timer = threading.Timer(seconds, stop)
-    timer.start()
+    watcher = threading.Thread(target=stop, name="query-timeout", daemon=True)
+    watcher.start()
     try:
         found = connection.execute(text)
         columns = [column[0] for column in found.description or ()]
@@ -100,8 +105,8 @@ def _execute(duckdb: Any, connection: Any, text: str, rows_max: int, seconds: fl
             "query", "a query that DuckDB can execute", text[:80], str(error)
         ) from None
     finally:
-        timer.cancel()
-        timer.join()
+        is_over.set()
+        watcher.join()
     return QueryResult(columns=columns, rows=rows[:rows_max], is_truncated=len(rows) > rows_max)
 
 
