@@ -8,7 +8,15 @@ loads no driver and no service.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 - run from a clone: pip refuses to install it
+    found = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    raise SystemExit(
+        f"Penstock needs Python 3.11 or newer, and this is {found}: install a newer one and name "
+        "it with `make PYTHON=/path/to/python3.11` or `uv tool install --python 3.11`."
+    )
 
 from penstock.db import default_store
 from penstock.exports import DISTRIBUTION, lazy_exports

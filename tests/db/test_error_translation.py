@@ -10,6 +10,7 @@ from psycopg import errors as pgerrors
 from penstock.access.store.registry import customer_ensure_many
 from penstock.core.errors import StoreUnavailable
 from penstock.db.postgres import store as postgres
+from penstock.db.postgres.connect_failure import explain_failure, is_too_old, show_version
 from penstock.db.sqlite import store as sqlite
 from penstock.db.sqlite.store import SqliteStore
 
@@ -60,3 +61,34 @@ def test_readers_that_failed_to_open_are_not_counted(
                 store.read(lambda tx: tx.now())
     assert store.read(lambda tx: tx.now()) > 0
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("connection timeout expired", "the host did not answer in time"),
+        ("FATAL:  sorry, too many clients already", "all connections of the server are in use"),
+        ("FATAL:  no pg_hba.conf entry for host", "the server does not admit this user from this"),
+        ("server does not support SSL, but SSL was required", "the server offers no TLS"),
+        (
+            "host a: Connection refused\nhost b: timeout expired",
+            "host a: Connection refused host b",
+        ),
+        ("Anmeldung fehlgeschlagen.", "Anmeldung fehlgeschlagen"),
+    ],
+)
+def test_failed_connections(text: str, reason: str) -> None:
+    """One known cause is named; of several, or an unknown one, the driver's text is shown."""
+    explained = explain_failure(text)
+    assert explained.reason.startswith(reason)
+    assert explained.fix.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old", "shown"),
+    [(180_001, False, "18.1"), (150_000, False, "15.0"), (149_999, True, "14.9999"),
+     (90_624, True, "9.6")],
+)  # fmt: skip
+def test_versions(version: int, is_old: bool, shown: str) -> None:
+    assert is_too_old(version) is is_old
+    assert show_version(version) == shown

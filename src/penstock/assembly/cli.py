@@ -166,9 +166,9 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         EventLog.attached(app, settings, events, client, telemetry.log),
     ):
         client.register(declared)
+        pubsub = build_pubsub(client, settings) if parts.api or parts.services else None
         server = build_api(client, settings, events, telemetry.metrics) if parts.api else None
         url = None if server is None else server.url
-        pubsub = build_pubsub(client, settings) if parts.api or parts.services else None
         # An endpoint on this machine reaches the API of this process without further settings.
         callback_url = url if is_loopback(settings.api_host) else None
         loops = []

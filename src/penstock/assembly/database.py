@@ -19,6 +19,12 @@ from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.redact import MASK
+from penstock.db.postgres.connect_failure import (
+    VERSION_MIN,
+    explain_failure,
+    is_too_old,
+    show_version,
+)
 from penstock.db.postgres_url import parse_postgres_url
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store, StoreView
@@ -155,15 +161,22 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
         ) from error
     try:
         # Connect once directly: the pool would try for 10 s and then not report the reason.
-        psycopg.connect(url, connect_timeout=10).close()
+        with psycopg.connect(url, connect_timeout=10) as first:
+            version = first.info.server_version
     except psycopg.Error as error:
-        reason = " ".join(str(error).split())
+        reason = str(error)
         for secret in parse_postgres_url(url).secrets:
             reason = reason.replace(secret, MASK)
-        raise StoreUnavailable(
-            f"cannot reach {describe_database(url)}: {reason} "
-            "Check --database-url and that the server is running."
-        ) from error
+        why, fix = explain_failure(reason)
+        text = f"cannot reach {describe_database(url)}: {why}. {fix}"
+        raise StoreUnavailable(text) from error
+    if is_too_old(version):
+        raise SettingsError(
+            "database_url",
+            f"PostgreSQL {VERSION_MIN} or newer",
+            show_version(version),
+            "Upgrade that server, or name a newer one.",
+        )
     is_pipelined = settings.postgres_pipeline == "on"
     return PostgresStore(url, clock, pool_max=settings.pool_size, is_pipelined=is_pipelined)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -33,6 +34,16 @@ _FIXES = {
     "trace": "Pass the id of a cause, flow, run, message or dead letter; see `penstock find`.",
 }
 """Suggested fix for NotFound, by kind of resource."""
+_WRITABLE = "Change to a folder that this user can write to, or set TMPDIR to one."
+_SYSTEM_FIXES = {
+    errno.EACCES: _WRITABLE,
+    errno.EPERM: _WRITABLE,
+    errno.EROFS: _WRITABLE,
+    errno.ENOSPC: "Free space on that disk, or set TMPDIR to a folder on another one.",
+    errno.EDQUOT: "Free space on that disk, or set TMPDIR to a folder on another one.",
+    errno.EMFILE: "Raise the limit of open files: ulimit -n 4096.",
+}
+"""Suggested fix for an error of the operating system, by its number."""
 
 
 def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
@@ -67,6 +78,10 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     if isinstance(error, click.ClickException):
         message = error.format_message()
         return error.exit_code, {"code": "command", "message": message}, message
+    if isinstance(error, OSError) and error.errno in _SYSTEM_FIXES:
+        fix = _SYSTEM_FIXES[error.errno]
+        message = f"{error.filename or 'the system'}: {os.strerror(error.errno)}."
+        return 1, {"code": "system", "message": message, "fix": fix}, f"{message} {fix}"
     message = f"{type(error).__name__}: {error}"
     fix = "This is a bug in Penstock or a problem of its environment; --debug prints the traceback."
     return 1, {"code": "internal", "message": message, "fix": fix}, f"{message}\n{fix}"

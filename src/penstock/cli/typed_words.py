@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, SettingsError
 
 SYNONYMS: Final[Mapping[str, str]] = {
     "customer_id": "customer",
@@ -38,6 +38,8 @@ def in_typed_words(error: InvalidInput, params: Sequence[click.Parameter]) -> st
     words = typed_words(params)
     head, dot, rest = error.field.partition(".")
     text = error.message
+    if isinstance(error, SettingsError) and head not in words:
+        return text  # a setting of a file or the environment: its suggestion belongs there too
     if head in words and text.startswith(error.field):
         text = f"{words[head]}{' ' if dot else ''}{rest}{text.removeprefix(error.field)}"
     # Single words such as `limit` are also plain English; names of the API have an underscore.

@@ -18,7 +18,7 @@ import click
 
 from penstock.cli.app import App, Command, reject_url
 from penstock.core.clock import HOUR, MINUTE, SystemClock
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, SettingsError
 from penstock.demo.dashboard import Audience
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def demo(
     a scheduler outage. The dashboard shows the day while it is played, and stays open in a terminal
     or with --serve. The database is kept for inspection.
     """
-    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    folder = _folder()
     settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
     is_silent = app.is_json or app.is_quiet
@@ -103,6 +103,15 @@ def demo(
         performance.run_demo(settings, folder, seconds=seconds, seed=seed, is_live=is_live,
                              is_silent=is_silent, audience=audience,
                              show_report=partial(_show, app))  # fmt: skip
+
+
+def _folder() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    except OSError as error:
+        expected = f"a folder that this user can write to ({error.strerror or error})"
+        where = tempfile.tempdir or "none"
+        raise SettingsError("TMPDIR", expected, where, "Set TMPDIR to one.") from None
 
 
 class _Report(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ class PubsubServer:
         self._clock = clock
         self.host = host
         self.port = port
+        _check_free(host, port)
         self._is_up = threading.Event()
         self._failure: Exception | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -58,9 +60,7 @@ class PubsubServer:
         self._thread.start()
         self._is_up.wait(30)
         if self._failure is not None:
-            fix = "Choose another with --pubsub-port or PENSTOCK_PUBSUB_PORT."
-            expected = f"a free port on {self.host} ({self._failure})"
-            raise SettingsError("pubsub_port", expected, self.port, fix)
+            raise _not_free(self.host, self.port, str(self._failure))
 
     def stop(self) -> None:
         """Let active calls finish, end streams, then close; idempotent."""
@@ -91,6 +91,22 @@ class PubsubServer:
         await self._stopping.wait()
         front.waiting.close()
         await server.stop(GRACE_SECONDS)
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise SettingsError if the port is taken; gRPC would also log lines of its own."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError as error:
+            raise _not_free(host, port, error.strerror or str(error)) from None
+
+
+def _not_free(host: str, port: int, why: str) -> SettingsError:
+    fix = "Choose another with --pubsub-port or PENSTOCK_PUBSUB_PORT (0 picks a free one)."
+    return SettingsError("pubsub_port", f"a free port on {host} ({why})", port, fix)
 
 
 def _handlers(front: FrontEnd) -> list[Any]:

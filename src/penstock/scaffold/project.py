@@ -70,7 +70,9 @@ def write_project(files: list[ProjectFile]) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         folder = str(file.path.parent)
-        raise InvalidInput("folder", "a folder that can be written", folder, reason) from None
+        fix = "Change to a folder of yours, or name one with --folder."
+        expected = f"a folder that this user can write to ({reason})"
+        raise InvalidInput("folder", expected, folder, fix) from None
 
 
 def _target(name: str) -> str:

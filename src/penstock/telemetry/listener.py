@@ -18,7 +18,10 @@ def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> Iterator
         server, thread = start_http_server(port, addr=host, registry=registry)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise SettingsError("metrics_port", "a free port", port, reason) from None
+        fix = "Choose another with --metrics-port or PENSTOCK_METRICS_PORT."
+        raise SettingsError(
+            "metrics_port", f"a free port on {host} ({reason})", port, fix
+        ) from None
     shown = f"[{host}]" if ":" in host else host
     try:
         yield f"http://{shown}:{server.server_port}/metrics"

@@ -33,6 +33,7 @@ from penstock.db.notifier import (
     after_commit,
 )
 from penstock.db.scoped import ScopedStore
+from penstock.db.sqlite.open_failure import FULL, READ_ONLY, explain_open_failure
 from penstock.db.sqlite.open_file import OpenFile
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
@@ -213,7 +214,10 @@ class SqliteStore:
     def migrate(self) -> list[str]:
         """Apply missing migrations; return their names."""
         with self._writing:
-            return self._transact(self._apply_missing)
+            try:
+                return self._transact(self._apply_missing)
+            except sqlite3.Error as error:
+                raise _translated(error) from error
 
     def verify(self) -> list[str]:
         """Return the names of missing migrations."""
@@ -392,7 +396,8 @@ def _preallocation(
 def open_connection(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode with durable commits."""
     if str(path) != ":memory:" and not path.parent.exists():
-        raise StoreUnavailable(f"the folder {path.parent} does not exist: create it first")
+        fix = f"Create it first: mkdir -p {path.parent}"
+        raise StoreUnavailable(f"the folder {path.parent} does not exist. {fix}")
     if str(path) != ":memory:":
         # Only the owner may read what is created here; SQLite gives -wal and -shm the same mode.
         with contextlib.suppress(OSError):
@@ -416,10 +421,7 @@ def open_connection(path: Path, *, read_only: bool = False) -> sqlite3.Connectio
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
-        raise StoreUnavailable(
-            f"cannot open {path}: {error}. Use a SQLite file created by Penstock that this "
-            "user can read and write, in a folder it can write to."
-        ) from error
+        raise StoreUnavailable(explain_open_failure(path, str(error))) from error
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection
@@ -436,5 +438,6 @@ def _translated(error: BaseException) -> BaseException:
         if "locked" in text or "busy" in text:
             return StoreBusy(text)
         if any(part in text for part in ("full", "I/O", "unable to open", "readonly database")):
-            return StoreUnavailable(f"SQLite: {text} (pid {os.getpid()})")
+            fix = FULL if "full" in text else READ_ONLY if "readonly" in text else ""
+            return StoreUnavailable(f"SQLite: {text} (pid {os.getpid()}). {fix}".strip())
     return error

@@ -1,0 +1,112 @@
+"""Why a first connection to PostgreSQL failed, and what to do about it.
+
+libpq reports a failed connection as text without a code. A text that names one known cause becomes
+a short reason with its fix; any other (an unknown cause, several hosts that failed for different
+ones, a server with messages in another language) is shown as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+VERSION_MIN: Final = 15
+"""The oldest major version of PostgreSQL that the tests pass on."""
+
+
+class ConnectFailure(NamedTuple):
+    """A reason, without punctuation at its end, and the sentence that says what to do."""
+
+    reason: str
+    fix: str
+
+
+_WHERE = "in --database-url"
+_CAUSES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
+    (re.compile(pattern, re.IGNORECASE), reason, fix)
+    for pattern, reason, fix in (
+        (
+            r'database "(?P<name>[^"]*)" does not exist',
+            'the server has no database "{name}"',
+            f"Create it (`createdb {{name}}`), or correct the name {_WHERE}.",
+        ),
+        (
+            r'role "(?P<name>[^"]*)" does not exist',
+            'the server has no user "{name}"',
+            f"Create it (`createuser {{name}}`), or correct the user {_WHERE}.",
+        ),
+        (
+            r'password authentication failed for user "(?P<name>[^"]*)"',
+            'the server refused the password of user "{name}"',
+            f"Correct user and password {_WHERE}; special characters are percent-encoded.",
+        ),
+        (
+            r"no password supplied",
+            "the server asks for a password",
+            f"Write it {_WHERE} (postgresql://user:password@host/name), in PGPASSWORD or in "
+            "~/.pgpass.",
+        ),
+        (
+            r"no pg_hba\.conf entry",
+            "the server does not admit this user from this machine",
+            "Add a line for it to the server's pg_hba.conf and reload the server.",
+        ),
+        (
+            r"failed to resolve host|could not translate host name|name or service not known",
+            "there is no host of that name",
+            f"Correct the host {_WHERE}.",
+        ),
+        (
+            r"connection refused|no such file or directory",
+            "no server answers there",
+            f"Start PostgreSQL, or correct host and port {_WHERE}.",
+        ),
+        (
+            r"timeout expired|timed out|no route to host|network is unreachable",
+            "the host did not answer in time",
+            f"Correct host and port {_WHERE}, or open the firewall between them.",
+        ),
+        (
+            r"too many clients|remaining connection slots",
+            "all connections of the server are in use",
+            "Raise its max_connections, or lower PENSTOCK_POOL_SIZE of the running processes.",
+        ),
+        (
+            r"the database system is (starting up|shutting down|in recovery)",
+            "the server is starting or stopping",
+            "Repeat the command in a moment.",
+        ),
+        (
+            r"server does not support SSL",
+            "the server offers no TLS",
+            f"Turn it on there, or write ?sslmode=disable {_WHERE}.",
+        ),
+        (
+            r"certificate verify failed|root certificate file",
+            "the server's certificate could not be verified",
+            f"Name its certificate authority with ?sslrootcert=FILE {_WHERE}.",
+        ),
+    )
+)
+
+
+def explain_failure(text: str) -> ConnectFailure:
+    """Return what a driver's error text means."""
+    found = [(reason, fix, match) for pattern, reason, fix in _CAUSES
+             if (match := pattern.search(text)) is not None]  # fmt: skip
+    if len(found) != 1:
+        reason = " ".join(text.split()).rstrip(".")
+        return ConnectFailure(reason, "Check --database-url and that the server is running.")
+    reason, fix, match = found[0]
+    return ConnectFailure(*(part.format(**match.groupdict()) for part in (reason, fix)))
+
+
+def is_too_old(version: int) -> bool:
+    """Return whether a server is too old, by libpq's number of its version (150004 for 15.4)."""
+    return version < VERSION_MIN * 10_000
+
+
+def show_version(version: int) -> str:
+    """Return libpq's number of a version as people write it: 15.4, and 9.6 for 90624."""
+    major, minor = divmod(version, 10_000)
+    return f"{major}.{minor}" if major >= 10 else f"{major}.{minor // 100}"
