@@ -36,7 +36,7 @@ def thumbnail(run: RunContext) -> Result:
 
 @indexing.processor
 def index(run: RunContext) -> dict[str, object]:
-    """Run once, after the last thumbnail; 90 percent suffice, and it is told what is missing."""
+    """Run once, after the last thumbnail; 90 percent suffice, and it knows what is missing."""
     return {"is_complete": not run.missing, "missing": sorted(run.missing)}
 
 

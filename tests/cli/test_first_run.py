@@ -19,7 +19,7 @@ from tests.kits.shell import SHOP, CommandResult, Shell
 
 ROOT = Path(__file__).parents[2]
 DECLARED = 'from penstock.bus import TopicSpec\n\norders = TopicSpec(name="orders")\n'
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, where nobody can write")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, which is never writable")
 
 
 def run(*args: str) -> CommandResult:

@@ -70,9 +70,9 @@ def test_cloud_run(service: PushApp, tmp_path: Path) -> None:
     for number, (data, kind) in enumerate(
         [(b"{", "order.placed"), (order, "unknown"), (b'{"id": 8, "cents": -1}', "order.placed")]
     ):
-        status, answer = push(f"p{number}", data, kind)
-        assert 400 <= status < 500, answer
-        assert answer == {"outcome": "poison"}
+        status, reply = push(f"p{number}", data, kind)
+        assert 400 <= status < 500, reply
+        assert reply == {"outcome": "poison"}
     sink = open_sink(f"sqlite:{tmp_path}/billing.db")
     bill, other = sink.document("bills/7"), sink.document("bills/8")
     sink.close()

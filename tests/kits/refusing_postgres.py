@@ -28,7 +28,7 @@ def _refusal(user: str) -> bytes:
 def refusing_postgres(version: str | None = None) -> Iterator[int]:
     """Serve clients until the block ends; yield the port.
 
-    Without a version every password is refused; with one, every client is admitted and told it.
+    Without a version every password is refused; with one, every client is admitted and learns it.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -37,16 +37,16 @@ def refusing_postgres(version: str | None = None) -> Iterator[int]:
                 while True:
                     client, _ = server.accept()
                     with client, contextlib.suppress(OSError, struct.error):
-                        _answer(client, version)
+                        _serve_client(client, version)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield int(server.getsockname()[1])
         server.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(60)
 
 
-def _answer(client: socket.socket, version: str | None) -> None:
+def _serve_client(client: socket.socket, version: str | None) -> None:
     start = _packet(client)
     while struct.unpack("!i", start[:4])[0] in (_SSL_REQUEST, _GSS_REQUEST):
         client.sendall(b"N")
@@ -60,9 +60,9 @@ def _answer(client: socket.socket, version: str | None) -> None:
             client.sendall(_refusal(user))
         return
     facts = {"server_version": version, "client_encoding": "UTF8"}
-    told = b"".join(_message(b"S", f"{k}\0{v}\0".encode()) for k, v in facts.items())
-    client.sendall(_WELCOME + told + _READY)
-    client.recv(1)  # its goodbye
+    facts_sent = b"".join(_message(b"S", f"{k}\0{v}\0".encode()) for k, v in facts.items())
+    client.sendall(_WELCOME + facts_sent + _READY)
+    client.recv(1)  # its last message
 
 
 def _packet(client: socket.socket) -> bytes:

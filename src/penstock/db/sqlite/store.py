@@ -213,11 +213,8 @@ class SqliteStore:
 
     def migrate(self) -> list[str]:
         """Apply missing migrations; return their names."""
-        with self._writing:
-            try:
-                return self._transact(self._apply_missing)
-            except sqlite3.Error as error:
-                raise _translated(error) from error
+        with self._writing, _known_errors():
+            return self._transact(lambda: _apply_missing(self._writer, self._system))
 
     def verify(self) -> list[str]:
         """Return the names of missing migrations."""
@@ -309,15 +306,6 @@ class SqliteStore:
                 self._system.sleep(pause)
                 pause = min(pause * 1.5, 0.004)
 
-    def _apply_missing(self) -> list[str]:
-        self._writer.execute(migrate.BOOKKEEPING)
-        pending = migrate.missing("sqlite", self._writer.execute(migrate.APPLIED).fetchall())
-        for migration in pending:
-            for text in migrate.split_script(migration.script, sqlite3.complete_statement):
-                self._writer.execute(text)
-            self._writer.execute(migrate.record_sql(migration, self._system.now()))
-        return [f"{m.number:04d}_{m.name}" for m in pending]
-
     def _commit_group(self) -> None:
         """Run the oldest queued bodies and commit them with one fsync."""
         group: list[_Job[Any]] = []
@@ -358,16 +346,35 @@ class SqliteStore:
         self._writer.execute("RELEASE body")
 
 
+def _apply_missing(writer: sqlite3.Connection, clock: Clock) -> list[str]:
+    """Apply missing migrations in the open transaction; return their names."""
+    writer.execute(migrate.BOOKKEEPING)
+    pending = migrate.missing("sqlite", writer.execute(migrate.APPLIED).fetchall())
+    for migration in pending:
+        for text in migrate.split_script(migration.script, sqlite3.complete_statement):
+            writer.execute(text)
+        writer.execute(migrate.record_sql(migration, clock.now()))
+    return [f"{m.number:04d}_{m.name}" for m in pending]
+
+
 @contextlib.contextmanager
 def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
     """Make the writing connection read-only for a reader."""
     connection.execute("PRAGMA query_only = ON")
     try:
+        with _known_errors():
+            yield
+    finally:
+        connection.execute("PRAGMA query_only = OFF")
+
+
+@contextlib.contextmanager
+def _known_errors() -> Iterator[None]:
+    """Raise our error for one of SQLite."""
+    try:
         yield
     except sqlite3.Error as error:
         raise _translated(error) from error
-    finally:
-        connection.execute("PRAGMA query_only = OFF")
 
 
 def _notifier(path: Path, on_hint: Callable[[list[str]], object]) -> SocketNotifier | None:
