@@ -32,6 +32,7 @@ from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import ProcessorPath, unknown_name
 from penstock.telemetry.spans import Spans
 from tests.telemetry.kit import collecting
+from tests.telemetry.stream import ended
 
 AT = 1_700_000_000_000_000
 PATH = ProcessorPath("nba", "raw", "box")
@@ -139,8 +140,8 @@ def test_sentry_gets_dead_runs_and_errors(monkeypatch: pytest.MonkeyPatch) -> No
     around = Surroundings(name_of=named, sentry_dsn="http://key@127.0.0.1:9/1")
     metrics = ProcessMetrics(named)
     with open_telemetry(TelemetrySettings(), events, metrics, around):
-        events.emit(DEAD)
-        events.emit(RunEnded(8, "acme", ProcessorKey(1), "FAILED", "TIMEOUT", True, False))
+        retried = RunEnded(8, "acme", ProcessorKey(1), "FAILED", "TIMEOUT", True, False)
+        events.emit(ended(DEAD, retried))
         events.emit(ServiceError("sweeper", "KeyError: x", 0.1, KeyError("x")))
     assert [one["logger"] for one in sent] == ["penstock.runs", "penstock.sweeper"]
     assert sent[0]["tags"]["processor"] == "box"
@@ -164,7 +165,7 @@ class TestQueue:
         queue = ExportQueue("spans", export, count, clock=SystemClock(), batch=10)
         for n in range(3_000):
             queue.put(n)
-        assert queue.refuses_ordinary()
+        assert queue.admit_ordinary(1) == 0
         while queue.step():
             pass
         assert len(arrived) == counts["exported"] == 2_048

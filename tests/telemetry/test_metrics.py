@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.alerts.measures import METRICS, Measurement
 from penstock.assets.alert_metrics import NOT_EXPORTED, all_metrics
 from penstock.audit import telemetry
-from penstock.audit.telemetry import Event, Events, GateDecided, PushPosted, RunEnded
+from penstock.audit.telemetry import Event, Events, GateDecided, PushPosted, RunEnded, RunsEnded
 from penstock.core.naming import ProcessorKey
 from penstock.server.fleet_metrics import FleetCollector
 from penstock.server.metrics import Metrics
@@ -20,7 +20,7 @@ from penstock.telemetry.catalog import API, LABEL_VALUES_MAX, PROCESS
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import ProcessorPath, unknown_name
 from tests.kits.client_harness import Harness
-from tests.telemetry.stream import emitting
+from tests.telemetry.stream import emitting, ended
 
 DONE = RunEnded(7, "acme", ProcessorKey(1), "COMPLETED", None, False, False, duration_us=2_000_000)
 GATE = GateDecided(
@@ -54,7 +54,7 @@ def every_event() -> Iterator[Event]:
     """Yield an event of every kind, with values of the right types."""
     values: dict[Any, Any] = {int: 1, str: "x", float: 1.0, bool: True}
     for kind in Event.__subclasses__():
-        if kind.__module__ != telemetry.__name__:
+        if kind.__module__ != telemetry.__name__ or kind is RunsEnded:
             continue
         given = {}
         for field in msgspec.structs.fields(kind):
@@ -63,6 +63,7 @@ def every_event() -> Iterator[Event]:
                 first = getattr(types[0], "__supertype__", types[0])
                 given[field.name] = values[first]
         yield kind(**given)
+    yield ended(DONE)
 
 
 def local() -> Sequence[Measurement]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -74,6 +74,26 @@ class RunEnded(Event, frozen=True):
     """Time that it executed; None if its worker did not measure it."""
     started_at: int | None = None
     records: int | None = None
+
+
+class CompletedRun(NamedTuple):
+    """What is counted of a run that completed."""
+
+    processor_key: ProcessorKey
+    customer_id: str
+    waited_us: int
+    duration_us: int | None
+    records: int | None
+
+
+class RunsEnded(Event, frozen=True):
+    """Runs whose ends one transaction stored; only subscribers that name this kind receive it."""
+
+    completed: Sequence[CompletedRun]
+    """Those that completed without an error."""
+    others: Sequence[RunEnded]
+    event_of: Callable[[int], RunEnded]
+    """Makes the event of a completed run, by its position."""
 
 
 class FlowEnded(Event, frozen=True, kw_only=True):
@@ -342,7 +362,7 @@ class Events:
         return bool(self._routes.get(kind) or self._route(kind))
 
     def subscribe(
-        self, subscriber: Callable[[Event], None], kinds: Iterable[type[Event]] = ()
+        self, subscriber: Callable[[Any], None], kinds: Iterable[type[Event]] = ()
     ) -> Callable[[], None]:
         """Add a subscriber of some kinds of events, or of all; return a function that removes it.
 
@@ -364,7 +384,9 @@ class Events:
     def _route(self, kind: type) -> tuple[Callable[[Event], None], ...]:
         with self._changing:
             found = self._routes[kind] = tuple(
-                call for call, kinds in self._subscribers if not kinds or kind in kinds
+                call
+                for call, kinds in self._subscribers
+                if kind in kinds or (not kinds and kind is not RunsEnded)
             )
         return found
 

@@ -1,14 +1,17 @@
-"""The event of a run that ended, from what its holder knew and what was stored."""
+"""The events of runs that ended, from what their holders knew and what was stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
-from penstock.audit.telemetry import RunEnded
+from penstock.audit.telemetry import CompletedRun, Events, RunEnded, RunsEnded
 from penstock.runs.attempt_result import error_class
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
+from penstock.runs.states import RunState
+
+COMPLETED = RunState.COMPLETED.value
 
 
 def ended_event(end: RunEnd, stored: FinishedRun, held: HeldRun | None) -> RunEnded:
@@ -42,11 +45,34 @@ def ended_event(end: RunEnd, stored: FinishedRun, held: HeldRun | None) -> RunEn
     )
 
 
-def ended_events(
-    ends: Iterable[RunEnd], stored: Iterable[FinishedRun], held: Mapping[int, HeldRun]
-) -> Iterator[RunEnded]:
-    """Yield the events of the ends that were stored; `held` has the runs by id."""
-    found = {one.run_id: one for one in stored}
-    for end in ends:
-        if end.run_id in found:
-            yield ended_event(end, found[end.run_id], held.get(end.run_id))
+def wants_ends(events: Events) -> bool:
+    """Return whether ended runs have subscribers, each or as batches."""
+    return events.wants(RunsEnded) or events.wants(RunEnded)
+
+
+def emit_ends(events: Events, ended: Iterable[tuple[RunEnd, FinishedRun, HeldRun | None]]) -> None:
+    """Emit that ends were stored: as a batch, and each if that has subscribers."""
+    has_each = events.wants(RunEnded)
+    completed: list[CompletedRun] = []
+    sources: list[tuple[RunEnd, FinishedRun, HeldRun | None]] = []
+    others: list[RunEnded] = []
+    for source in ended:
+        end, stored, held = source
+        if has_each:
+            events.emit(ended_event(end, stored, held))
+        if held is None or end.error_type is not None or stored.final_state != COMPLETED:
+            others.append(ended_event(end, stored, held))
+            continue
+        waited = (held.claimed_at or 0) - held.scheduled_time
+        sources.append(source)
+        completed.append(
+            CompletedRun(
+                stored.processor_key,
+                held.customer_id,
+                waited if waited > 0 else 0,
+                end.duration_us,
+                end.records,
+            )
+        )
+    if completed or others:
+        events.emit(RunsEnded(completed, others, lambda n: ended_event(*sources[n])))

@@ -18,8 +18,7 @@ from penstock.audit.store.alerts import (
     alert_resolve_healthy,
     alert_resolve_quiet,
 )
-from penstock.audit.store.telemetry import emit_after_commit
-from penstock.audit.telemetry import Events, RunEnded, Swept
+from penstock.audit.telemetry import Events, Swept
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import encode
@@ -28,10 +27,10 @@ from penstock.db.store import Transactions, Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import NO_REQUESTS, limit_lapsed, limit_trim
 from penstock.runs import attempt_result
-from penstock.runs.ended import ended_events
 from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.states import MAX_LAPSES, RunState
 from penstock.runs.store.admission import blocked_keys, pauses_apply
+from penstock.runs.store.end_events import emit_ends_after_commit
 from penstock.runs.store.expiry import RULE, run_expire_many, run_expired
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import (
@@ -197,7 +196,7 @@ class Sweeper:
     def _end(self, tx: Tx, ends: list[RunEnd], held: Iterable[HeldRun]) -> int:
         finished = run_end_many(tx, ends)
         runs = {run.run_id: run for run in held}
-        emit_after_commit(tx, RunEnded, lambda: ended_events(ends, finished, runs))
+        emit_ends_after_commit(tx, ends, finished, runs)
         return len(finished)
 
     def _end_expired(self, tx: Tx) -> int:

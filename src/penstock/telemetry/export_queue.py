@@ -68,11 +68,14 @@ class ExportQueue(Generic[T]):
             return
         self._items.append(item)
 
-    def refuses_ordinary(self) -> bool:
-        """Count and refuse an item that gives way to others: half of the queue is full."""
-        is_full = len(self._items) >= self._half
-        self._dropped += is_full
-        return is_full
+    def admit_ordinary(self, n: int) -> int:
+        """Return how many of `n` items that give way to others fit; the rest counts as dropped.
+
+        They may fill half of the queue.
+        """
+        admitted = min(n, max(0, self._half - len(self._items)))
+        self._dropped += n - admitted
+        return admitted
 
     def close(self, seconds: float = 5.0) -> None:
         """Export what is queued, for at most `seconds`, and end the thread."""

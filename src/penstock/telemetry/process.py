@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from penstock.audit.telemetry import Event, Events, RunEnded, ServiceError
+from penstock.audit.telemetry import Event, Events, RunEnded, RunsEnded, ServiceError
 from penstock.core.clock import Clock, Micros, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.core.redact import redact_text
@@ -27,7 +27,7 @@ from penstock.telemetry.lineage_sender import LineageSender
 from penstock.telemetry.log_lines import LogRecordData, LogSink
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import NameOf, ProcessorPath, unknown_name
-from penstock.telemetry.spans import SpanData, Spans, is_ordinary
+from penstock.telemetry.spans import SpanData, Spans
 
 if TYPE_CHECKING:
     from penstock.telemetry.otlp import Otlp
@@ -127,10 +127,17 @@ class Telemetry:
             queue = self._queue("spans", send_spans, batch=rate)
 
             def put(event: Event) -> None:
-                if not (is_ordinary(event) and queue.refuses_ordinary()):
-                    queue.put((event, self._clock.now()))
+                queue.put((event, self._clock.now()))
 
-            self._events.subscribe(put, spans.kinds)
+            def put_runs(event: RunsEnded) -> None:
+                now = self._clock.now()
+                for one in event.others:
+                    queue.put((one, now))
+                for n in range(queue.admit_ordinary(len(event.completed))):
+                    queue.put((event.event_of(n), now))
+
+            self._events.subscribe(put, [kind for kind in spans.kinds if kind is not RunEnded])
+            self._events.subscribe(put_runs, [RunsEnded])
         if declared.logs:
             lines: ExportQueue[LogRecordData] = self._queue("logs", otlp.send_logs)
             self.log = lines.put
@@ -158,11 +165,13 @@ class Telemetry:
         )
         queue = self._queue("errors", self._sentry.send)
 
-        def put(event: Event) -> None:
-            if isinstance(event, ServiceError) or (isinstance(event, RunEnded) and event.dead):
-                queue.put(event)
+        def put_runs(event: RunsEnded) -> None:
+            for one in event.others:
+                if one.dead:
+                    queue.put(one)
 
-        self._events.subscribe(put, [ServiceError, RunEnded])
+        self._events.subscribe(queue.put, [ServiceError])
+        self._events.subscribe(put_runs, [RunsEnded])
 
     def _queue(self, signal: str, export: Callable[[list[Any]], int], **more: int) -> Any:
         made: ExportQueue[Any] = ExportQueue(signal, export, self._count, clock=self._clock, **more)

@@ -24,6 +24,7 @@ from penstock.audit.telemetry import (
     RequestSent,
     RunEnded,
     RunRefused,
+    RunsEnded,
     ServiceError,
     SinkFailed,
     SlotLeaseLost,
@@ -58,6 +59,10 @@ class _RunSeries:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         if event.error_type is not None:
             self.errors[event.error_type] = self.errors.get(event.error_type, 0) + 1
+        if event.duration_us is not None:
+            self.seconds.observe(event.duration_us / SECOND)
+        self.waits.observe(event.waited_us / SECOND)
+        self.records += event.records or 0
 
 
 class ProcessMetrics(Tally):
@@ -79,7 +84,7 @@ class ProcessMetrics(Tally):
         self._name_of = name_of
         self._runs: dict[tuple[int, str], _RunSeries] = {}
         self._handlers: dict[type[Event], Callable[..., None]] = {
-            RunEnded: self._run_ended,
+            RunsEnded: self._runs_ended,
             RunRefused: self._run_refused,
             FlowEnded: self._flow_ended,
             PhaseEnded: self._phase_ended,
@@ -127,26 +132,31 @@ class ProcessMetrics(Tally):
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def _run_ended(self, event: RunEnded) -> None:
-        key = (event.processor_key, event.customer_id if self._by_customer else "")
+    def _runs_ended(self, event: RunsEnded) -> None:
         with self.lock:
-            series = self._runs.get(key)
-            if series is None:
-                series = self._runs[key] = _RunSeries()
-            if event.error_type is None and event.final_state == "COMPLETED":
+            for processor, customer, waited_us, duration_us, records in event.completed:
+                series = self._series(processor, customer)
                 series.completed += 1
-            else:
-                series.count_other(event)
-            # As Distribution.observe, without its call: this runs for every run.
-            if event.duration_us is not None:
-                seconds = event.duration_us / SECOND
-                series.seconds.counts[bisect_left(LONG, seconds)] += 1
-                series.seconds.total += seconds
-            seconds = event.waited_us / SECOND
-            series.waits.counts[bisect_left(LONG, seconds)] += 1
-            series.waits.total += seconds
-            if event.records:
-                series.records += event.records
+                # As Distribution.observe, without its call: this runs for every run.
+                if duration_us is not None:
+                    seconds = duration_us / SECOND
+                    series.seconds.counts[bisect_left(LONG, seconds)] += 1
+                    series.seconds.total += seconds
+                seconds = waited_us / SECOND
+                series.waits.counts[bisect_left(LONG, seconds)] += 1
+                series.waits.total += seconds
+                if records:
+                    series.records += records
+            for one in event.others:
+                self._series(one.processor_key, one.customer_id).count_other(one)
+
+    def _series(self, processor: int, customer: str) -> _RunSeries:
+        """Return the counts of a processor; the caller holds the lock."""
+        key = (processor, customer if self._by_customer else "")
+        series = self._runs.get(key)
+        if series is None:
+            series = self._runs[key] = _RunSeries()
+        return series
 
     def _fold_runs(self) -> None:
         """Add what was counted of runs to the metrics, under the names of their processors."""

@@ -274,11 +274,6 @@ class Spans:
         )
 
 
-def is_ordinary(event: Event) -> bool:
-    """Return whether an event gives way to others if there are too many: a successful run."""
-    return type(event) is RunEnded and event.error_type is None
-
-
 def _common(event: FlowEnded | PhaseEnded | GateDecided, flow: str | None) -> dict[str, Any]:
     return {
         "penstock.correlation_id": event.correlation_id,

@@ -15,17 +15,18 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.telemetry import Events, RunEnded, ServiceError
+from penstock.audit.telemetry import Events, ServiceError
 from penstock.core.errors import PenstockError, StoreError, StoreUnavailable
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
+from penstock.runs.ended import wants_ends
 from penstock.runs.hooks import suspend_for_flow
 from penstock.runs.rows import CompletionEvent, FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.logs import LogPart
 from penstock.runs.store.runs import Claim, run_release_many
-from penstock.worker.execution.end_events import emit_ends, not_stored
+from penstock.worker.execution.end_events import emit_results, not_stored
 from penstock.worker.execution.follow_up import FollowUp
 from penstock.worker.execution.kept_reports import KeptReports
 from penstock.worker.execution.run_port import RunReport
@@ -288,8 +289,8 @@ class FinishQueue:
             self._store.wake([ADMIT])
         if any(end.flow_id is not None and (end.item_key or not has_followed) for end in finished):
             self._store.wake([FLOWS])
-        if self._events.wants(RunEnded) or len(finished) < len(batch):
-            emit_ends(self._events, batch, runs, finished)
+        if wants_ends(self._events) or len(finished) < len(batch):
+            emit_results(self._events, batch, runs, finished)
         return FlushCounts(len(finished), len(batch) - len(finished), retried)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.alerts.process.counts import ProcessCounts
 from penstock.alerts.store.process_minutes import process_minutes_add
-from penstock.audit.telemetry import Event, Served
+from penstock.audit.telemetry import Served
 from penstock.core.clock import Clock, SystemClock
 from penstock.db.store import Transactions
 from penstock.flows.gates.evidence import Observation
@@ -21,10 +21,9 @@ class ProcessReporter:
         self._clock = clock or SystemClock()
         self._counts = ProcessCounts()
 
-    def on_event(self, event: Event) -> None:
-        """Count requests to the API of this process."""
-        if isinstance(event, Served):
-            self._counts.add_request(event.status)
+    def on_event(self, event: Served) -> None:
+        """Count a request to the API of this process."""
+        self._counts.add_request(event.status)
 
     def timed(self, probe: Prober) -> Prober:
         """Return a prober that counts how long the checks of gates take."""

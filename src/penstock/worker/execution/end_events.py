@@ -10,7 +10,7 @@ from penstock.audit.telemetry import Events, RunRefused
 from penstock.core.errors import PenstockError
 from penstock.core.retry import ErrorType
 from penstock.runs import attempt_result
-from penstock.runs.ended import ended_event
+from penstock.runs.ended import emit_ends
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 
 
@@ -23,17 +23,19 @@ def not_stored(held: HeldRun, error: Exception, *, jitter: float, actor: str) ->
     return attempt_result.failed(held, failure, jitter=jitter, actor=actor)
 
 
-def emit_ends(
+def emit_results(
     events: Events,
     batch: Sequence[RunEnd],
     runs: Sequence[HeldRun | None],
     finished: Sequence[FinishedRun],
 ) -> None:
-    """Emit an event for each end, stored or refused."""
+    """Emit what became of ends, stored or refused."""
     stored = {end.run_id: end for end in finished}
+    ended = []
     for finish, run in zip(batch, runs, strict=True):
         end = stored.get(finish.run_id)
         if end is None:
             events.emit(RunRefused(finish.run_id, finish.token))
-            continue
-        events.emit(ended_event(finish, end, run))
+        else:
+            ended.append((finish, end, run))
+    emit_ends(events, ended)

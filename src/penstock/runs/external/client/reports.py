@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.store.telemetry import emit_after_commit
-from penstock.audit.telemetry import RunEnded
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
 from penstock.core.fields import canonical_json_object, check_text
@@ -34,7 +32,6 @@ from penstock.runs.client.actions import (
     owner_of,
     perform_many,
 )
-from penstock.runs.ended import ended_events
 from penstock.runs.external.client.holder import (
     CompletionResult,
     FailureReport,
@@ -55,6 +52,7 @@ from penstock.runs.hooks import config_failures
 from penstock.runs.rows import HeldRun, RunEnd, RunRow
 from penstock.runs.states import RunState, RunStatus, check
 from penstock.runs.store.actions import artifact_put_many
+from penstock.runs.store.end_events import emit_ends_after_commit
 from penstock.runs.store.finish import run_end_many
 
 COUNT_MAX: Final = 2**63 - 1
@@ -268,7 +266,7 @@ def _store(
 ) -> dict[int, RunOutcome | PenstockError]:
     """Write the results; return the outcome of each run."""
     ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}
-    emit_after_commit(tx, RunEnded, lambda: ended_events(finishes.values(), ended.values(), held))
+    emit_ends_after_commit(tx, finishes.values(), ended.values(), held)
     again = {end.retry_run_id for end in ended.values() if end.retry_run_id is not None}
     retries = run_find_many(tx, again) if again else {}
     outcomes: dict[int, RunOutcome | PenstockError] = {}
