@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 BATCH_BLOCKS: Final = 20
 BATCH_ROWS: Final = 100_000
+AHEAD_ROWS: Final = 5_000
+"""Rows of a batch from which on the next one is read while it is written."""
 BATCHES_MAX: Final = 200
 """Batches of a log in one pass."""
 FIRST: Final = 400 * DAY
@@ -87,10 +90,7 @@ class Shipper:
         failed: str | None = None
         for table in TABLES:
             try:
-                for _ in range(BATCHES_MAX):
-                    count = self._ship(table, until)
-                    if count is None:
-                        break
+                for count in self._ship(table, until):
                     batches, rows = batches + 1, rows + count
             except (OSError, SinkUnavailable) as error:
                 text = f"{type(error).__name__}: {error}"[:500]
@@ -101,33 +101,46 @@ class Shipper:
             self._store.write(self._heal)
         return ShipCounts(batches=batches, rows=rows, error=failed)
 
-    def _ship(self, table: ShippedTable, until: Micros) -> int | None:
-        """Ship the next batch of a log; return its rows, or None if there is nothing to ship."""
+    def _ship(self, table: ShippedTable, until: Micros) -> Iterator[int]:
+        """Ship batches of a log, a bounded number; yield the rows of each."""
         known, entry = self._position(table)
-        after = known.position
-        part = self._store.read(lambda tx: self._next(tx, table, after, until))
-        if part.problem is not None and not part.rows:
+        part = self._read(table, known.position, until)
+        with ThreadPoolExecutor(1, thread_name_prefix="penstock-ship") as reader:
+            for _ in range(BATCHES_MAX):
+                if not part.rows:
+                    self._end(known, part)
+                    return
+                batch = LogBatch(
+                    table=table,
+                    number=known.batches + 1,
+                    after=known.position,
+                    position=part.position,
+                    previous="" if entry is None else entry.head,
+                    rows=part.rows,
+                )
+                # The next batch of a long backlog is read while this one is written.
+                ahead: Future[_Part] | None = None
+                if len(part.rows) >= AHEAD_ROWS:
+                    ahead = reader.submit(self._read, table, part.position, until)
+                try:
+                    entry = self._sink.write(batch)
+                except SinkConflict:
+                    return  # another replica stored it: the next pass reads how far it came
+                made = known = Shipment(table.name, batch.number, batch.position, len(batch.rows))
+                self._store.write(lambda tx, made=made: shipment_put(tx, self._sink.name, made))  # type: ignore[misc]
+                yield len(batch.rows)
+                part = self._read(table, part.position, until) if ahead is None else ahead.result()
+
+    def _read(self, table: ShippedTable, after: int, until: Micros) -> _Part:
+        return self._store.read(lambda tx: self._next(tx, table, after, until))
+
+    def _end(self, known: Shipment, part: _Part) -> None:
+        """Store how far a log was read without rows."""
+        if part.problem is not None:
             raise SinkUnavailable(f"the journal was changed and is not shipped: {part.problem}")
-        if not part.rows:
-            if part.position > after:
-                idle = known._replace(position=part.position, rows=0)
-                self._store.write(lambda tx: shipment_put(tx, self._sink.name, idle))
-            return None
-        batch = LogBatch(
-            table=table,
-            number=known.batches + 1,
-            after=after,
-            position=part.position,
-            previous="" if entry is None else entry.head,
-            rows=part.rows,
-        )
-        try:
-            self._sink.write(batch)
-        except SinkConflict:
-            return 0  # another replica stored it: the next step reads how far it came
-        made = Shipment(table.name, batch.number, batch.position, len(batch.rows))
-        self._store.write(lambda tx: shipment_put(tx, self._sink.name, made))
-        return len(batch.rows)
+        if part.position > known.position:
+            idle = known._replace(position=part.position, rows=0)
+            self._store.write(lambda tx: shipment_put(tx, self._sink.name, idle))
 
     def _position(self, table: ShippedTable) -> tuple[Shipment, ManifestEntry | None]:
         """Return how far a log was shipped, by the sink's manifest."""
@@ -179,7 +192,7 @@ class Shipper:
                 message=f"The audit sink {self._sink.name} does not accept {relation}: {error}. "
                 "Nothing is lost: shipping continues when it works again.",
                 detail={"sink": self._sink.name, "relation": relation, "error": error,
-                        "fix": "penstock sink status"},
+                        "fix": "penstock sink ship"},
             ),
         )  # fmt: skip
 
