@@ -32,9 +32,13 @@ def execute(client: Client, line: str) -> str:
         app.where = "the test's database"
         yield client.dry_run() if app.is_dry_run else client
 
+    @contextmanager
+    def on_database(*_: object, **__: object) -> Iterator[Client]:
+        yield client
+
     words = shlex.split(line)
     assert words[0] == "penstock", line
-    with patch.object(App, "connect", connect):
+    with patch.object(App, "connect", connect), patch.object(App, "client", on_database):
         result = CliRunner().invoke(cli, words[1:], input="y\n")
     assert result.exit_code == 0, (line, result.output, result.exception)
     return result.output

@@ -87,6 +87,8 @@ class Measurement:
     key: str = ""
     """Tells several measurements of a subject apart, such as those of a pipeline's phases."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    fix: str | None = None
+    """Command that mends this subject; without one, that of the rule."""
 
 
 class MeasuredFleet(NamedTuple):

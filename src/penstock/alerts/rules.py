@@ -41,7 +41,8 @@ class Firing:
 
     def command(self) -> str:
         """Return the command that shows or repairs the cause."""
-        return _filled(self.rule.command, self.measurement)
+        fix = None if self.rule.has_own_command else self.measurement.fix
+        return fix or _filled(self.rule.command, self.measurement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,7 @@ def _changed(rule: Rule, spec: RuleSpec) -> Rule:
         conditions=tuple(conditions),
         message=spec.message or rule.message,
         command=spec.command or rule.command,
+        has_own_command=bool(spec.command),
         source="settings",
     )
 
@@ -157,6 +159,7 @@ def _own(name: str, spec: RuleSpec) -> Rule:
         conditions=tuple(sorted(conditions, key=lambda one: SEVERITIES.index(one.severity))),
         message=spec.message or f"{METRICS[metric].words} of {{subject}}: {{value}}",
         command=spec.command or "penstock status",
+        has_own_command=bool(spec.command),
         source="settings",
     )
 

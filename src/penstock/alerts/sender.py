@@ -277,7 +277,7 @@ class AlertSender:
                     "channel": notice.channel,
                     "values": {"failures": failures},
                     "threshold": f"{TRIES_BEFORE_ALERT} failures in a row",
-                    "fix": "penstock alerts channels",
+                    "fix": f"penstock alerts resend {notice.channel}",
                 },
             ),
         )

@@ -45,7 +45,7 @@ from penstock.assembly.settings import (
     load,
     secrets_from_environment,
 )
-from penstock.audit.telemetry import Events
+from penstock.audit.telemetry import Events, Served
 from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
@@ -74,6 +74,7 @@ from penstock.services.store import (
     clock_lead,
     durability_warnings,
     runs_in_progress,
+    sessions_clip,
     snapshot_holders,
 )
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
@@ -240,6 +241,11 @@ def find_clock_lead(store: Transactions) -> int:
     return store.read(clock_lead)
 
 
+def clip_times(store: Transactions) -> list[str]:
+    """Let leases begin now that are ahead of the clock; return the names of their processes."""
+    return store.write(sessions_clip)
+
+
 def find_runs_in_progress(store: Transactions) -> RunsInProgress:
     """Return how many runs are held, since when, and when the last one was claimed."""
     return store.read(runs_in_progress)
@@ -306,7 +312,7 @@ def build_services(
     has_threads = clock is None
     probes = build_probes(settings, clock or SystemClock(), warehouses)
     reporter = ProcessReporter(store, clock)
-    events.subscribe(reporter.on_event)
+    events.subscribe(reporter.on_event, [Served])
     probe = reporter.timed(probes.probe)
     holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
@@ -400,7 +406,7 @@ def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> l
     """
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     reporter = ProcessReporter(store)
-    events.subscribe(reporter.on_event)
+    events.subscribe(reporter.on_event, [Served])
     sender = build_sender(store, settings, jitter=jitter)
     made: list[Service] = [Watchdog(store), sender, reporter]
     intervals = (15 * SECOND, 5 * SECOND, 10 * SECOND)

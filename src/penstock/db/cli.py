@@ -1,4 +1,4 @@
-"""`penstock db`: migrate and copy the database, print its location, rotate the push key."""
+"""`penstock db`: migrate and copy the database, bound its leases, rotate the push key."""
 
 from __future__ import annotations
 
@@ -85,6 +85,23 @@ def rotate_push_key(app: App) -> None:
         key_id = rotate_signing_key(client.store, app.settings(), client.actor)
     text = f"New signing key {key_id}; all processes use it within a minute."
     app.emit({"key_id": key_id}, lambda: click.echo(text))
+
+
+@db.command("clip-times")
+@click.pass_obj
+def clip_times(app: App) -> None:
+    """Bound the leases that are ahead of the clock, after the clock was set back.
+
+    Otherwise a process that died keeps its runs until the clock has caught up. Processes that live
+    renew their leases in seconds; set the clock right (NTP) first.
+    """
+    # Imported here because it loads the database driver.
+    from penstock.assembly.process import clip_times as clip
+
+    with app.client() as client:
+        found = clip(client.store)
+    text = f"{len(found)} leases begin now: {', '.join(found)}." if found else "No lease is ahead."
+    app.emit({"processes": found}, lambda: click.echo(text))
 
 
 @db.command("path")

@@ -189,7 +189,7 @@ def stale_runs(rows: Sequence[StaleRuns], now: Micros) -> Iterator[Finding]:
             message=f"{row.runs} held run{'' if row.runs == 1 else 's'} of {row.pipeline} "
             f"({row.customer_id}) lapsed up to {format_duration(now - row.since_at)} ago, and no "
             "sweeper ended them: start a scheduler process, or end them",
-            fix=command("runs", "cancel", "--force", encode("run", row.run_id)),
+            fix=command("runs", "cancel", "--force", "--retry", encode("run", row.run_id)),
             threshold="2m past the lease or time limit",
             since_at=row.since_at,
             customer_key=row.customer_key,

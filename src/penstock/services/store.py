@@ -62,6 +62,11 @@ def clock_lead(tx: Tx) -> int:
     return max(0, int(newest) - int(now))
 
 
+def sessions_clip(tx: Tx) -> list[str]:
+    """Let leases begin now that were renewed ahead of the clock; return the processes' names."""
+    return [str(name) for _, name in sorted(tx.rows("sessions_clip"))]
+
+
 def runs_in_progress(tx: Tx) -> RunsInProgress:
     """Return the runs that all workers hold."""
     return RunsInProgress._make(one(tx.rows("runs_in_progress")))

@@ -23,7 +23,7 @@ RULES: Final = (
     rule(
         "clock_stepped",
         "recorded times are {value} ahead of the clock of the database",
-        "penstock doctor",
+        "penstock db clip-times",
         at("clock_lead_seconds", "HIGH", 5),
     ),
     rule(
@@ -61,7 +61,7 @@ RULES: Final = (
     rule(
         "audit_backlog",
         "the audit sink {subject} lacks {entries} entries, the oldest for {value}; error: {error}",
-        "penstock sink status",
+        "penstock sink ship",
         at("audit_backlog_minutes", "MEDIUM", 30),
         at("audit_backlog_minutes", "HIGH", 120),
     ),

@@ -28,13 +28,15 @@ class Condition:
 class Rule:
     """A rule over measurements.
 
-    `message` and `command` may name `{subject}`, `{value}` and the facts of a measurement.
+    `message` and `command` may name `{subject}`, `{value}` and the facts of a measurement. A
+    measurement may have a command that mends its subject; it comes first unless `has_own_command`.
     """
 
     name: str
     conditions: tuple[Condition, ...]
     message: str
     command: str
+    has_own_command: bool = False
     source: str = "built in"
 
     def words(self) -> str:

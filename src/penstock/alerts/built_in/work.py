@@ -10,14 +10,14 @@ from penstock.core.clock import MINUTE
 RULES: Final = (
     rule(
         "ready_runs",
-        "{value} runs of pool {subject} wait for a worker",
-        "penstock status",
+        "{value} runs of pool {subject} wait for a worker{flood}",
+        "penstock worker --pool {subject} --pipelines my_pipelines.py",
         at("ready_runs", "HIGH", 500, MINUTE),
     ),
     rule(
         "queue_age",
         "the next run of pool {subject} has waited for {value}",
-        "penstock status",
+        "penstock worker --pool {subject} --pipelines my_pipelines.py",
         at("queue_age_minutes", "MEDIUM", 5),
         at("queue_age_minutes", "HIGH", 15),
     ),
@@ -31,7 +31,7 @@ RULES: Final = (
     rule(
         "config_overdue",
         "the scheduler is {value} late; no scheduler may be running",
-        "penstock doctor",
+        "penstock scheduler",
         at("overdue_minutes", "HIGH", 2),
         at("overdue_minutes", "CRITICAL", 10),
     ),
@@ -50,7 +50,7 @@ RULES: Final = (
     rule(
         "failure_rate",
         "{value} of {runs} runs that ended since {since} failed",
-        "penstock dlq groups",
+        "penstock dlq replay --kind run --since 2h",
         at("failure_percent", "HIGH", 5),
     ),
     rule(

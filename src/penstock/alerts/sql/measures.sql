@@ -30,16 +30,27 @@ SELECT p.pool, p.name,
         AND s.until_at >= {{now}} AND NOT s.is_draining)
 FROM pools p;
 
+-- name: measure_pool_flood
+-- The customer with most ready runs of a pool (of a bounded number), how many, and what the live
+-- workers of the pool can do at a time.
+-- scope: system (alert evaluator)
+SELECT c.customer_id, count(*), (SELECT coalesce(sum(s.slots), 0) FROM sessions s
+    WHERE s.pool = :pool AND s.kind = 'worker' AND s.until_at >= {{now}} AND NOT s.is_draining)
+FROM (SELECT r.customer FROM runs r WHERE r.pool = :pool AND r.admission = 0 LIMIT :bound) AS b
+JOIN customers c ON c.customer = b.customer GROUP BY c.customer_id ORDER BY 2 DESC LIMIT 1;
+
 -- name: measure_schedule
 -- Since when the next occurrence is due.
 -- scope: system (alert evaluator)
 SELECT min(next_run_time) FROM schedule;
 
 -- name: measure_held_runs
--- Held runs: over their time, and asked to stop long ago.
+-- Held runs: over their time, and asked to stop long ago; the oldest of each.
 -- scope: system (alert evaluator)
 SELECT coalesce(sum(CASE WHEN r.started_at + r.max_execution_us < {{now}} THEN 1 ELSE 0 END), 0),
-    coalesce(sum(CASE WHEN r.cancel_requested_at < {{now}} - :patience_us THEN 1 ELSE 0 END), 0)
+    coalesce(sum(CASE WHEN r.cancel_requested_at < {{now}} - :patience_us THEN 1 ELSE 0 END), 0),
+    min(CASE WHEN r.started_at + r.max_execution_us < {{now}} THEN r.run_id END),
+    min(CASE WHEN r.cancel_requested_at < {{now}} - :patience_us THEN r.run_id END)
 FROM runs r WHERE r.admission = 9;
 
 -- name: measure_ended_runs
@@ -73,7 +84,8 @@ SELECT count(*) FROM (SELECT 1 FROM overrides
 -- name: measure_quota_errors
 -- Limits with a recent quota error, up to a bound.
 -- scope: system (alert evaluator)
-SELECT l.limit_id, l.name, l.customer, l.quota_errors, l.last_quota_at FROM limits l
+SELECT l.limit_id, l.name, l.customer, l.quota_errors, l.last_quota_at, l.capacity, l.learned, l.rate
+FROM limits l
 WHERE l.last_quota_at >= {{now}} - :window_us ORDER BY l.last_quota_at DESC LIMIT :bound;
 
 -- name: measure_names

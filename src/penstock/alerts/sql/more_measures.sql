@@ -45,11 +45,12 @@ HAVING sum(g.died) > sum(g.resolved);
 -- name: measure_failed_deliveries
 -- Attempts of deliveries that failed since a time and are repeated, by subscription.
 -- scope: system (alert evaluator)
-SELECT f.subscription, s.name, s.customer, count(*), max(f.error_type)
+SELECT f.subscription, s.name, s.customer, count(*), max(f.error_type), c.customer_id
 FROM (SELECT subscription, error_type FROM delivery_failures
     WHERE at >= :since AND action = 'nack' ORDER BY at DESC LIMIT :bound) AS f
 JOIN subscriptions s ON s.subscription = f.subscription
-GROUP BY f.subscription, s.name, s.customer;
+LEFT JOIN customers c ON c.customer = s.customer
+GROUP BY f.subscription, s.name, s.customer, c.customer_id;
 
 -- name: measure_permission_errors
 -- Failures for lack of permission since a time: dead runs by processor, deliveries by subscription.
@@ -144,6 +145,27 @@ FROM (SELECT pipeline, kind, check_status FROM dependency_check_log WHERE check_
     ORDER BY check_time DESC LIMIT :bound) AS k
 JOIN pipelines l ON l.pipeline = k.pipeline
 WHERE k.kind = 'historical' GROUP BY k.pipeline, l.name;
+
+-- name: measure_failed_history
+-- The newest failed check of history of a pipeline: customer, flow, phase and table.
+-- scope: system (alert evaluator)
+SELECT c.customer_id, k.flow_id, k.phase, k.required_table
+FROM dependency_check_log k JOIN customers c ON c.customer = k.customer
+WHERE k.check_time >= :since AND k.pipeline = :pipeline AND k.kind = 'historical'
+    AND k.check_status <> 'COMPLETE'
+ORDER BY k.check_time DESC, k.check_id DESC LIMIT 1;
+
+-- name: measure_repeated_phase
+-- A phase that a flow of a pipeline started more than once, of the flows that ended last: customer,
+-- partition and phase.
+-- scope: system (alert evaluator)
+SELECT c.customer_id, w.partition, {{pg:j.detail::json}}{{lite:j.detail}} ->> 'phase'
+FROM (SELECT flow_id, customer, partition FROM flows
+    WHERE pipeline = :pipeline AND ended_at >= :since ORDER BY ended_at DESC LIMIT :bound) AS w
+JOIN customers c ON c.customer = w.customer
+JOIN journal j ON j.subject = w.flow_id AND j.kind = 'flow' AND j.action = 'triggered'
+GROUP BY 1, 2, 3, w.flow_id, coalesce({{pg:j.detail::json}}{{lite:j.detail}} ->> 'processor', '')
+HAVING count(*) > 1 ORDER BY w.flow_id DESC LIMIT 1;
 
 -- name: measure_override_days
 -- Overrides granted since a time, with what they are for.

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.alerts.fixes import (
+    replay_deliveries,
+    replay_origin,
+    replay_runs,
+    resume_deliveries,
+)
 from penstock.alerts.measures import Measurement
 from penstock.core.clock import HOUR, MINUTE, Micros
 from penstock.core.naming import CustomerKey
@@ -44,6 +50,7 @@ def _growth(tx: Tx) -> list[Measurement]:
                 name=shown,
                 pipeline=None if is_delivery else pipeline,
                 facts={"died": int(died), "resolved": int(resolved)},
+                fix=replay_origin(name if is_delivery else None, pipeline, name),
             )
         )
     return found
@@ -56,8 +63,9 @@ def _failures(tx: Tx, now: Micros) -> list[Measurement]:
             metric="failed_deliveries_per_minute", value=float(n), subject_kind="subscription",
             subject=subscription, name=name,
             customer_key=CustomerKey(customer) if customer else None, facts={"error": error},
+            fix=resume_deliveries(name, owner),
         )
-        for subscription, name, customer, n, error in rows
+        for subscription, name, customer, n, error, owner in rows
     ]  # fmt: skip
 
 
@@ -67,6 +75,8 @@ def _permissions(tx: Tx, now: Micros) -> list[Measurement]:
         Measurement(
             metric="permission_errors", value=float(n), subject_kind=kind, subject=subject,
             name=name, pipeline=pipeline, facts={"error": error},
+            fix=replay_deliveries(name.removeprefix("subscription ")) if pipeline is None
+            else replay_runs(pipeline, name.removeprefix(f"{pipeline}/")),
         )
         for kind, subject, name, pipeline, n, error in tx.rows("measure_permission_errors", params)
     ]  # fmt: skip

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.access.store.registry import pipeline_list
+from penstock.alerts.fixes import fill_history, replay_phase
 from penstock.alerts.measures import Measurement
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, format_duration
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
-from penstock.db.store import Tx
+from penstock.core.stored_json import loads
+from penstock.db.store import Tx, first
+from penstock.flows.gates.rows import DecisionFilter
+from penstock.flows.gates.store.gates import decision_list
+from penstock.flows.gates.verdict import GateInput
 from penstock.slos.objectives import LATENCY, budget_left, burn_rate
 from penstock.slos.rows import Windows
 from penstock.slos.store import slo_list, slo_sums
@@ -18,6 +25,8 @@ BOUND: Final = 2_000
 WINDOW_US: Final = 28 * DAY
 CHECKS_MIN: Final = 20
 CHECKS_BOUND: Final = 10_000
+FAILED_CHECKS_MIN: Final = 5
+"""Failed checks of history below which no command is searched."""
 RESULTS_MIN: Final = 10
 """Results in six hours below which a burn rate says nothing."""
 MEAN_MIN: Final = 3
@@ -117,7 +126,7 @@ def _levels(tx: Tx, now: Micros) -> list[Measurement]:
             "pipeline": row.pipeline, "key": level,
         }  # fmt: skip
         if row.measure == "duplicate_triggers":
-            found += _duplicates(day.get(place, Windows()), common)
+            found += _duplicates(tx, now, day.get(place, Windows()), common)
         elif row.measure == "cascade":
             found += _cascade(day.get(place, Windows()), common)
         if row.measure in (LATENCY, "completeness", "quality", "failures", "sla"):
@@ -143,12 +152,19 @@ def _budget(
     return found
 
 
-def _duplicates(windows: Windows, common: Mapping[str, Any]) -> list[Measurement]:
+def _duplicates(
+    tx: Tx, now: Micros, windows: Windows, common: Mapping[str, Any]
+) -> list[Measurement]:
     bad = windows.whole.bad
-    facts = {"flows": windows.whole.total}
     if not bad:
         return []
-    return [Measurement(metric="duplicate_triggers", value=float(bad), **common, facts=facts)]
+    params = {"pipeline": common["subject"], "since": now - DAY, "bound": BOUND}
+    row = first(tx.rows("measure_repeated_phase", params))
+    fix = None if row is None else replay_phase(common["name"], row[1], row[2], row[0])
+    facts = {"flows": windows.whole.total}
+    return [
+        Measurement(metric="duplicate_triggers", value=float(bad), **common, facts=facts, fix=fix)
+    ]
 
 
 def _cascade(windows: Windows, common: Mapping[str, Any]) -> list[Measurement]:
@@ -176,12 +192,41 @@ def _checks(tx: Tx, now: Micros) -> list[Measurement]:
         common: dict[str, Any] = {
             "subject_kind": "pipeline", "subject": pipeline_key, "name": name, "pipeline": name,
             "facts": {"checks": int(checks), "failures": int(failures)},
+            "fix": _history_fix(tx, now, pipeline_key, name) if failures >= FAILED_CHECKS_MIN
+            else None,
         }  # fmt: skip
         found.append(Measurement(metric="historical_failures", value=float(failures), **common))
         if checks >= CHECKS_MIN:
             share = 100 * int(failures) / int(checks)
             found.append(Measurement(metric="historical_failure_percent", value=share, **common))
     return found
+
+
+def _history_fix(tx: Tx, now: Micros, pipeline_key: int, pipeline: str) -> str | None:
+    """Return the command that brings the days that the newest failed check of history lacks."""
+    params = {"pipeline": pipeline_key, "since": now - 6 * HOUR}
+    row = first(tx.rows("measure_failed_history", params))
+    if row is None:
+        return None
+    customer, flow_id, phase, table = row
+    wanted = DecisionFilter(pipeline=pipeline_key, flow_id=flow_id, phase=phase, limit=1)
+    days: tuple[str, ...] = ()
+    for decision in decision_list(tx, wanted):
+        given = loads(GateInput, decision.input)
+        days = next((one.days_missing for one in given.assessments if one.table == table), ())
+    return fill_history(pipeline, customer, days, _producer(tx, table, pipeline) if days else None)
+
+
+def _producer(tx: Tx, table: str, preferred: str) -> tuple[str, str] | None:
+    """Return the pipeline and the phase that produce a table; those of one pipeline come first."""
+    found = [
+        (name, str(phase["name"]))
+        for _, name, _, definition, *_ in pipeline_list(tx)
+        for phase in json.loads(definition)["phases"]
+        for processor in phase["processors"]
+        if table in processor.get("produces", ())
+    ]
+    return min(found, key=lambda one: one[0] != preferred, default=None)
 
 
 def _overrides(tx: Tx, now: Micros) -> list[Measurement]:

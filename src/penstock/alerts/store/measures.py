@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.alerts.fixes import bound_customer, lower_limit, replay_origin, restart_run
 from penstock.alerts.measures import Measurement
 from penstock.alerts.store.bus_measures import measure_deliveries
 from penstock.alerts.store.flow_measures import measure_flows
@@ -23,6 +24,8 @@ SAMPLE: Final = 500
 """Runs at the head of a pool's queue that decide how long it waits."""
 RECENT_US: Final = 10 * MINUTE
 PATIENCE_US: Final = 5 * MINUTE
+FLOOD_MIN: Final = 100
+"""Ready runs of a pool from which on the alert names whose they are."""
 RUNS_MIN: Final = 20
 """Ended runs, or results of deliveries, below which a share says nothing."""
 
@@ -123,6 +126,7 @@ def _dead_letters(tx: Tx, now: Micros) -> list[Measurement]:
                     customer_key=CustomerKey(low) if low == high and low else None,
                     pipeline=None if is_delivery else pipeline,
                     facts=facts,
+                    fix=replay_origin(names.get(subscription), pipeline, name),
                 )
             )
     return found
@@ -139,10 +143,17 @@ def _pools(tx: Tx, now: Micros) -> list[Measurement]:
         values = {"ready_runs": float(ready), "queue_age_minutes": waited}
         if not workers and name != EXTERNAL_POOL and not is_http_pool(name):
             values["unserved_minutes"] = waited
+        facts = {"ready": int(ready), "workers": int(workers), "flood": ""}
+        fix = None
+        if int(ready) >= FLOOD_MIN:
+            params = {"pool": pool, "bound": BOUND}
+            customer, runs, slots = one(tx.rows("measure_pool_flood", params))
+            fix = bound_customer(customer, int(runs), int(ready), int(slots))
+            facts["flood"] = f", {int(runs):,} of them of {customer}" if fix else ""
         found += [
             Measurement(
                 metric=metric, value=value, subject_kind="pool", subject=pool, name=name,
-                facts={"ready": int(ready), "workers": int(workers)},
+                facts=facts, fix=fix if metric == "ready_runs" else None,
             )
             for metric, value in values.items()
         ]  # fmt: skip
@@ -157,15 +168,16 @@ def _schedule(tx: Tx, now: Micros) -> list[Measurement]:
 
 
 def _runs(tx: Tx, now: Micros) -> list[Measurement]:
-    overtime, unstoppable = one(tx.rows("measure_held_runs", {"patience_us": PATIENCE_US}))
+    held = one(tx.rows("measure_held_runs", {"patience_us": PATIENCE_US}))
+    overtime, unstoppable, late_run, deaf_run = held
     since = (now // HOUR - 1) * HOUR
     ended = {state: int(n) for state, n in tx.rows("measure_ended_runs", {"since": since})}
     failed = sum(ended.get(state, 0) for state in ("FAILED", "TIMEOUT"))
     total = failed + ended.get("COMPLETED", 0)
     late = int(one(tx.rows("measure_sla_breaches", {"since": now // DAY * DAY}))[0])
     found = [
-        Measurement(metric="overtime_runs", value=float(overtime)),
-        Measurement(metric="unstoppable_runs", value=float(unstoppable)),
+        Measurement(metric="overtime_runs", value=float(overtime), fix=restart_run(late_run)),
+        Measurement(metric="unstoppable_runs", value=float(unstoppable), fix=restart_run(deaf_run)),
         Measurement(metric="sla_breaches_today", value=float(late)),
     ]
     if total >= RUNS_MIN:
@@ -211,8 +223,9 @@ def _system(tx: Tx, now: Micros) -> list[Measurement]:
             metric="quota_errors", value=1.0, subject_kind="limit", subject=limit_id, name=name,
             customer_key=CustomerKey(customer) if customer else None,
             facts={"total": int(errors), "ago": format_duration((now - at) // SECOND * SECOND)},
+            fix=None if customer else lower_limit(name, capacity, learned, rate),
         )
-        for limit_id, name, customer, errors, at in quotas
+        for limit_id, name, customer, errors, at, capacity, learned, rate in quotas
     ]  # fmt: skip
     _, newest = one(tx.rows("newest_times"))
     lead = max(0, int(newest) - now) / SECOND

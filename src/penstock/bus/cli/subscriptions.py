@@ -197,7 +197,11 @@ def pause(app: App, name: str, customer: str | None) -> None:
 @OWNER_OPTION
 @click.pass_obj
 def resume(app: App, name: str, customer: str | None) -> None:
-    """Deliver the messages of a paused subscription again."""
+    """Deliver the messages of a paused subscription again.
+
+    Messages that wait after a failure are due at once, also if the subscription was not paused:
+    use it when what a consumer writes to works again.
+    """
     with app.connect() as client:
         made = client.subscriptions.pause(name, False, customer=customer)
     app.emit(made, lambda: click.echo(f"{name} is resumed."))

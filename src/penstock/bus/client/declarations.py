@@ -14,12 +14,14 @@ from penstock.bus.from_rows import subscription_record
 from penstock.bus.message import SubscriptionSpec
 from penstock.bus.records import StoredSubscription, Subscription, SubscriptionSettings
 from penstock.bus.replay_policy import parse_auto_replay
+from penstock.bus.store.deliveries import deliveries_hasten
 from penstock.bus.store.push_targets import push_email_own
 from penstock.bus.store.replay import delivery_purge
 from penstock.bus.store.topics import (
     SYSTEM,
     SubscriptionOptions,
     SubscriptionRow,
+    channel,
     subscription_declare,
     subscription_delete,
     subscription_detach,
@@ -122,18 +124,21 @@ class SubscriptionDeclarations:
     def pause(
         self, name: SubscriptionName, is_paused: IsPaused, *, customer: Owner = None
     ) -> StoredSubscription:
-        """Pause or resume delivery. Leased deliveries can still be settled."""
-        return self._store.write(
-            lambda tx: subscription_record(
-                subscription_pause(
-                    tx,
-                    name,
-                    self._customer_key(tx, customer),
-                    is_paused=is_paused,
-                    actor=self._actor,
+        """Pause or resume delivery. Leased deliveries can still be settled.
+
+        When it is resumed, deliveries that wait after a failure are due at once.
+        """
+
+        def body(tx: Tx) -> StoredSubscription:
+            number = self._customer_key(tx, customer)
+            found = subscription_pause(tx, name, number, is_paused=is_paused, actor=self._actor)
+            if not is_paused and deliveries_hasten(tx, found.subscription_key):
+                tx.after_commit(
+                    lambda: self._store.wake([channel(found.subscription_key), "push", "bound"])
                 )
-            )
-        )
+            return subscription_record(found)
+
+        return self._store.write(body)
 
     def _put(
         self, tx: Tx, spec: SubscriptionSpec, options: SubscriptionOptions, number: CustomerKey

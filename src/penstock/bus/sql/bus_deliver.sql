@@ -349,6 +349,20 @@ UPDATE deliveries SET state = 0 WHERE rowid IN (
     SELECT rowid FROM deliveries WHERE subscription = :subscription AND state = 2
         AND due_at <= {{now}} ORDER BY due_at LIMIT :n);
 
+-- name: bus_hasten [postgres]
+-- Make deliveries of a subscription ready that wait after a failure, those due first.
+-- scope: system (the caller has checked the subscription's customer)
+UPDATE deliveries SET state = 0, due_at = {{now}} WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM deliveries WHERE subscription = :subscription AND state = 2 AND attempt > 0
+    ORDER BY due_at LIMIT :n FOR UPDATE SKIP LOCKED));
+
+-- name: bus_hasten [sqlite]
+-- differs because SQLite identifies rows by rowid, not ctid.
+-- scope: system (the caller has checked the subscription's customer)
+UPDATE deliveries SET state = 0, due_at = {{now}} WHERE rowid IN (
+    SELECT rowid FROM deliveries WHERE subscription = :subscription AND state = 2 AND attempt > 0
+    ORDER BY due_at LIMIT :n);
+
 -- fragment: next_of_key
 -- The first delivery that waits behind key `k`.
 (SELECT b.message_id FROM deliveries b WHERE b.subscription = :subscription

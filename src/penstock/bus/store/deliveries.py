@@ -209,6 +209,11 @@ def delivery_extend(
     return {(row[0], row[1]) for row in tx.rows("bus_extend", params, batch=tickets)}
 
 
+def deliveries_hasten(tx: Tx, subscription: SubscriptionKey, n: int = 10_000) -> int:
+    """Make deliveries ready that wait after a failure; return their number."""
+    return tx.run("bus_hasten", {"subscription": subscription, "n": n})
+
+
 def delivery_nack(
     tx: Tx, sub: SubscriptionRow, nacks: Sequence[DeliveryNack], jitter: Jitter
 ) -> NackResult:

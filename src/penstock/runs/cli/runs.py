@@ -14,7 +14,7 @@ from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
 from penstock.core.clock import from_datetime, iso, parse_duration, parse_iso, to_datetime
 from penstock.core.errors import Forbidden, InvalidInput
-from penstock.core.records.record import Page
+from penstock.core.records.record import Page, to_json_value
 from penstock.runs.cli.details import (
     hints_for,
     print_detail,
@@ -255,17 +255,23 @@ def _start(at: str | None, delay: str | None) -> dict[str, Any]:
 @click.argument("run_id", type=RUN)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.option("--force", is_flag=True, help="End a run that ignores the request to stop; it fails.")
+@click.option("--retry", is_flag=True, help="With --force: run it again now, as a new run.")
 @dry_run_option
 @click.pass_obj
-def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
+def cancel(app: App, run_id: str, reason: str, *, force: bool, retry: bool) -> None:
     """Cancel a run: immediately if it is pending, at its next heartbeat if it is running.
 
     Processors stop at run.check, run.progress or an await; child processes are killed. With --force
     the run ends without waiting for its processor: it fails with STOP_IGNORED, later writes of its
-    code are rejected, and it no longer counts toward the concurrency.
+    code are rejected, and it no longer counts toward the concurrency. It is not retried unless
+    --retry is given.
     """
+    if retry and not force:
+        raise InvalidInput("retry", "--retry together with --force", "without it")
     with app.connect() as client:
         done = client.runs.cancel(run_id, reason=reason, force=force)
+        again = retry and done.outcome == "forced" and not app.is_dry_run
+        made = client.runs.retry(run_id).run_id if again else None
     words = {
         "cancelled": "is cancelled.",
         "asked": "is running; its worker will ask the processor to stop at the next heartbeat. If "
@@ -273,7 +279,9 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool) -> None:
         "forced": "is ended as FAILED. The code that executes it may keep running until it returns "
         "or its worker is replaced.",
     }
-    app.emit(done, lambda: click.echo(f"{run_id} {words[done.outcome]}"))
+    record = done if made is None else {**to_json_value(done), "new_run_id": made}
+    then = "" if made is None else f" {made} is its new run."
+    app.emit(record, lambda: click.echo(f"{run_id} {words[done.outcome]}{then}"))
 
 
 @runs.command("retry")

@@ -242,6 +242,13 @@ SELECT {{now}}, greatest(
         SELECT at FROM journal ORDER BY {{pg:xid DESC, }}seq DESC LIMIT 100) AS j), 0),
     coalesce((SELECT max(evaluated_to) FROM schedule), 0));
 
+-- name: sessions_clip
+-- Let the leases of sessions that renewed them at a later time than now begin now, after the clock
+-- was set back; a live process renews its lease again in seconds.
+-- scope: system (operators)
+UPDATE sessions SET until_at = {{now}} + greatest(0, until_at - beat_at), beat_at = {{now}}
+WHERE beat_at > {{now}} RETURNING session_id, name;
+
 -- name: runs_in_progress
 -- The current time, and the held runs: how many, the oldest one, since when, and when the newest one
 -- was claimed.
