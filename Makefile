@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy test-nats coverage explore check fix docs reference bench simulate crash lock clean
+.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,13 @@ test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in
 
 test-nats: $(STAMP) ## Kill the leader of three NATS servers under load, and report what happened
 	$(BIN)/python -m pytest -n 0 -s -m slow tests/bus/transports/nats $(TESTS)
+
+test-gcp: $(STAMP) ## Test BigQuery with Google's client against an emulator, which gets an environment of its own
+	@test -x .venv-gcp/bin/python || $(PYTHON) -m venv .venv-gcp
+	.venv-gcp/bin/python -m pip install --quiet --disable-pip-version-check -r tests/gcp/requirements.txt
+	@mkdir -p .venv-gcp/home
+	HOME=$(CURDIR)/.venv-gcp/home .venv-gcp/bin/python -c "from duckdb_extensions import import_extension; import_extension('spatial')"
+	$(BIN)/python -m pytest -n 0 -m gcp tests/gcp $(TESTS)
 
 coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
 	$(BIN)/coverage erase
@@ -78,7 +85,7 @@ crash: $(STAMP) ## Kill a flow's process at every commit; kill backfills, publis
 	$(BIN)/python -m benchmarks limit_crash
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
-	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra pubsub --extra nats \
+	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra bigquery --extra firestore --extra oidc --extra pubsub --extra nats \
 		--extra otel --extra sentry --extra dev \
 		--universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
@@ -90,7 +97,7 @@ lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades 
 	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock || { echo 'a lock file names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
-	rm -rf $(VENV) .venv-deploy .venv-docs build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-deploy .venv-docs .venv-gcp build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(STAMP): pyproject.toml requirements.lock

@@ -175,7 +175,16 @@ class PostgresSite:
         return table
 
 
-def fill(site: SqliteSite | DuckDbSite | PostgresSite) -> None:
+class FillableSite(Site, Protocol):
+    """A site that knows its types."""
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Types of columns by what they hold."""
+        ...
+
+
+def fill(site: FillableSite) -> None:
     """Insert 2 games of 20 rows on DAY and 1 of 10 the day before; a tenth of points is NULL."""
     rows = [
         f"('{day}', {game}, 'p{n}', {'NULL' if n % 10 == 0 else n}, '{day} 0{game}:00:00+00:00')"

@@ -1,4 +1,4 @@
-"""Probes query the data that gates depend on, in DuckDB, Parquet, CSV, SQLite and PostgreSQL.
+"""Probes query the data that gates depend on: DuckDB, files, SQLite, PostgreSQL and BigQuery.
 
     from penstock.probes import ProbeRequest, ProbeRunner
 

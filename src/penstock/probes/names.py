@@ -25,7 +25,7 @@ def table_parts(table: str, dialect: Dialect) -> list[str]:
 
 def table_quoted(table: str, dialect: Dialect) -> str:
     """Return a table's name with each part quoted."""
-    return ".".join(f'"{part}"' for part in table_parts(table, dialect))
+    return ".".join(f"{dialect.quote}{part}{dialect.quote}" for part in table_parts(table, dialect))
 
 
 def column_quoted(column: str, dialect: Dialect, alias: str = "t") -> str:
@@ -37,7 +37,7 @@ def column_quoted(column: str, dialect: Dialect, alias: str = "t") -> str:
     if not COLUMN.fullmatch(column):
         raise ProbeFailed(f"{short_repr(column)} is not a column name")
     _check_length(column, dialect)
-    return f'{alias}."{column}"'
+    return f"{alias}.{dialect.quote}{column}{dialect.quote}"
 
 
 def _check_length(name: str, dialect: Dialect) -> None:

@@ -65,13 +65,14 @@ class Dialect:
     """What differs between warehouses in the text of a query.
 
     mark: returns a parameter's placeholder. text_type: the type that any value casts to.
-    literal_percent: how a "%" outside a placeholder is written. days_by_scan: list the days by one
-    scan (column stores) instead of one index lookup per day.
+    literal_percent: how a "%" outside a placeholder is written. quote: the character around names.
+    days_by_scan: list the days by one scan (column stores) instead of one index lookup per day.
     """
 
     mark: Callable[[str], str]
     text_type: str = "TEXT"
     literal_percent: str = "%"
+    quote: str = '"'
     name_max: int = 128
     parts_max: int = 3
     days_by_scan: bool = False

@@ -1,4 +1,4 @@
-"""Finding the adapter of an address: `duckdb:season.duckdb`, `sqlite:shop.db`, `postgresql://…`.
+"""Finding the adapter of an address: `duckdb:FILE`, `sqlite:FILE`, `postgresql://…`, `bigquery:…`.
 
 Nothing is opened here. A library is imported when its first address is used; if it is missing, the
 error names the extra to install.
@@ -13,13 +13,19 @@ from types import ModuleType
 from typing import Final
 
 from penstock.core.errors import InvalidInput
+from penstock.probes.bigquery.address import parse_bigquery
+from penstock.probes.bigquery.connection import require_bigquery
+from penstock.probes.bigquery.warehouse import BigQueryWarehouse
 from penstock.probes.duckdb import DuckDbWarehouse
 from penstock.probes.postgres import PostgresWarehouse
 from penstock.probes.protocol import Warehouse
 from penstock.probes.redaction import redacted
 from penstock.probes.sqlite import SqliteWarehouse
 
-EXPECTED: Final = "duckdb:FILE, duckdb:FOLDER/, sqlite:FILE or postgresql://user@host/name"
+EXPECTED: Final = (
+    "duckdb:FILE, duckdb:FOLDER/, sqlite:FILE, postgresql://user@host/name or "
+    "bigquery:PROJECT.DATASET"
+)
 
 
 def open_warehouse(address: str, field: str = "warehouse") -> Warehouse:
@@ -40,6 +46,10 @@ def is_same_file(address: str, own: Path) -> bool:
     if path.exists() and own.exists():
         return path.samefile(own)
     return path.resolve() == own.resolve()
+
+
+def _bigquery(address: str, _rest: str, field: str) -> Warehouse:
+    return BigQueryWarehouse(parse_bigquery(address, field), require_bigquery(field))
 
 
 def _duckdb(address: str, rest: str, field: str) -> Warehouse:
@@ -70,6 +80,7 @@ def _library(name: str, extra: str, address: str, field: str) -> ModuleType:
 
 
 ADAPTERS: Final[Mapping[str, Callable[[str, str, str], Warehouse]]] = {
+    "bigquery": _bigquery,
     "duckdb": _duckdb,
     "postgres": _postgres,
     "postgresql": _postgres,

@@ -1,4 +1,4 @@
-"""Transports without their extras: nothing imports them, and a missing one is named."""
+"""Everything without its extras: nothing imports them, and a missing one is named."""
 
 import subprocess
 import sys
@@ -47,6 +47,12 @@ try:
 except PenstockError as error:
     print(error)
 """,
+    "bigquery": """
+from penstock.probes import ProbeRequest, ProbeRunner
+from penstock import same_day
+need = same_day("games").with_defaults("day", "bigquery:acme.season")
+print(ProbeRunner().probe(ProbeRequest(dependencies=[need], partition="2025-12-31"))[0].error)
+""",
     "pubsub port": """
 import os, tempfile
 os.chdir(tempfile.mkdtemp())
@@ -68,11 +74,12 @@ with connect("sqlite:x.db") as client:
         ("core", "1 True"),
         ("nats", "pip install 'penstock-engine[nats]'"),
         ("pubsub", "pip install 'penstock-engine[pubsub]'"),
+        ("bigquery", "pip install 'penstock-engine[bigquery]'"),
         ("pubsub port", "pip install 'penstock-engine[pubsub]'"),
     ],
 )
 def test_without_the_extras(use: str, expected: str) -> None:
-    """The core works with every optional package blocked; a transport names its extra."""
+    """The core works with every optional package blocked; each use names its extra."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM + USES[use]],
         capture_output=True,

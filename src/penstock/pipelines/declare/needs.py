@@ -52,7 +52,7 @@ TABLE: Final = re.compile(
 """Up to three parts; only the first of three, the project, may contain hyphens."""
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 CHECK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,()<>=+-]{0,79}", re.ASCII)
-WAREHOUSE_KINDS: Final = ("duckdb", "postgres", "postgresql", "sqlite")
+WAREHOUSE_KINDS: Final = ("bigquery", "duckdb", "postgres", "postgresql", "sqlite")
 """Kinds of addresses that `penstock.probes` has an adapter for."""
 SQL_MAX: Final = 20_000
 DAYS_MAX: Final = 3_660
