@@ -11,7 +11,9 @@ import copy
 import itertools
 import json
 import shutil
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.bus.transports.nats.options import NatsOptions
 from penstock.bus.transports.nats.transport import NatsTransport
 from penstock.bus.transports.protocol import Transport
+from penstock.bus.transports.pubsub.options import PubsubOptions
+from penstock.bus.transports.pubsub.transport import PubsubTransport
 from penstock.client import Client
 from penstock.core.stored_json import loads
 from penstock.db.sqlite.store import SqliteStore
@@ -45,6 +49,7 @@ from penstock.services.upkeep import OutboxPublisher
 from penstock.testing.clock import VirtualClock
 from tests.examples.nba_kit import NIGHT, address, night_falls
 from tests.kits.nats import NatsServer
+from tests.pubsub_wire.kit import served
 
 DAY, MODE = "2025-12-30", "overnight"
 REPORTS = "nba.reports"
@@ -89,12 +94,14 @@ class Service:
 
     def _work(self, trigger: dict[str, Any]) -> None:
         phase = trigger["phase"]
-        for name in nba.plan(MODE).phase(phase).expected:
-            made = next(p for p in nba.processors if (p.phase, p.name) == (phase, name))
-            with self.season.opened() as connection:
-                source = f"nba_landing.{name.removesuffix('_scraper')}"
-                for table in made.terms.produces or (source,):
-                    fill(connection, table, DAY, DAY)
+        expected = nba.plan(MODE).phase(phase).expected
+        with self.season.opened() as connection:
+            for made in nba.processors:
+                if made.phase == phase and made.name in expected:
+                    source = f"nba_landing.{made.name.removesuffix('_scraper')}"
+                    for table in made.terms.produces or (source,):
+                        fill(connection, table, DAY, DAY)
+        for name in expected:
             report = {
                 "processor_name": name, "phase": phase, "partition": DAY, "status": "success",
                 "processing_mode": MODE, "execution_id": f"{phase}-{name}",
@@ -177,46 +184,82 @@ class Run:
         return self.store.write(body)
 
 
-@pytest.fixture
-def stories(
-    season_file: Path, tmp_path: Path, sqlite_template: Path, nats_server: NatsServer
-) -> dict[str, dict[str, list[Any]]]:
-    """The night over each transport, each on its own store and copy of the season."""
-    found = {}
-    for name in ("embedded", "nats"):
-        folder = tmp_path / name
-        folder.mkdir()
-        season = Season(path=Path(shutil.copy(season_file, folder / "season.duckdb")))
-        clock = VirtualClock(NIGHT)
-        store = SqliteStore(Path(shutil.copy(sqlite_template, folder / "penstock.db")), clock)
-        night_falls(season, "nbac_play_by_play")
-        run = Run(store, clock, season)
-        bridge = None
-        transport: Transport = EmbeddedBus(store)
-        if name == "nats":
-            options = NatsOptions(servers=(nats_server.url,), prefix=f"nba{next(NUMBERS)}")
-            transport = NatsTransport(options)
-            settings = parse_bridges(
-                {"main": {"url": "nats://x", "send": ["nba.*.trigger"], "receive": [REPORTS]}}
-            )[0]
-            bridge = Bridge(store, settings, partial(NatsTransport, options), clock=clock)
-            bridge.run_once()
-        run.play(Service(transport, season), bridge)
-        found[name] = run.story()
-        run.close()
-        if bridge is not None:
-            bridge.close()
-        transport.close()
-        store.close()
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker beside the store: how to connect to it."""
+
+    connect: Callable[[], Transport]
+
+
+@contextmanager
+def over_nats(request: pytest.FixtureRequest, clock: VirtualClock) -> Iterator[Broker]:  # noqa: ARG001
+    """A NATS server."""
+    server: NatsServer = request.getfixturevalue("nats_server")
+    options = NatsOptions(servers=(server.url,), prefix=f"nba{next(NUMBERS)}")
+    yield Broker(partial(NatsTransport, options))
+
+
+@contextmanager
+def over_pubsub(request: pytest.FixtureRequest, clock: VirtualClock) -> Iterator[Broker]:
+    """Google's client library, against the front end of another Penstock."""
+    path = request.getfixturevalue("tmp_path") / "broker.db"
+    store = SqliteStore(shutil.copy(request.getfixturevalue("sqlite_template"), path), clock)
+    with served(store, clock, jitter=lambda: 0.0) as wire:
+        options = PubsubOptions(project="acme", endpoint=wire.server.address)
+        yield Broker(partial(PubsubTransport, options, clock=clock))
+    store.close()
+
+
+BROKERS = {"nats": over_nats, "pubsub": over_pubsub}
+
+
+def story_of(folder: Path, season_file: Path, template: Path, clock: VirtualClock,
+             broker: Broker | None) -> dict[str, list[Any]]:  # fmt: skip
+    """Play the night over a broker, or over the store itself; return what happened."""
+    folder.mkdir()
+    season = Season(path=Path(shutil.copy(season_file, folder / "season.duckdb")))
+    store = SqliteStore(Path(shutil.copy(template, folder / "penstock.db")), clock)
+    night_falls(season, "nbac_play_by_play")
+    run = Run(store, clock, season)
+    bridge = None
+    transport: Transport = EmbeddedBus(store)
+    if broker is not None:
+        transport = broker.connect()
+        declared = {"url": "nats://x", "send": ["nba.*.trigger"], "receive": [REPORTS]}
+        settings = parse_bridges({"main": declared})[0]
+        bridge = Bridge(store, settings, broker.connect, clock=clock)
+        bridge.run_once()
+    run.play(Service(transport, season), bridge)
+    found = run.story()
+    run.close()
+    if bridge is not None:
+        bridge.close()
+    transport.close()
+    store.close()
     return found
 
 
-def test_the_same_night_over_every_transport(stories: dict[str, dict[str, list[Any]]]) -> None:
-    """Same decisions, same journal but for ids and times, same completions."""
-    embedded, nats = stories["embedded"], stories["nats"]
+@pytest.fixture(scope="module")
+def embedded(
+    season_file: Path, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path
+) -> dict[str, list[Any]]:
+    """The night over the topics of the store itself."""
+    folder = tmp_path_factory.mktemp("embedded") / "night"
+    return story_of(folder, season_file, sqlite_template, VirtualClock(NIGHT), None)
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_the_same_night(
+    name: str, request: pytest.FixtureRequest, embedded: dict[str, list[Any]], season_file: Path,
+    tmp_path: Path, sqlite_template: Path,
+) -> None:  # fmt: skip
+    """Same decisions, same journal but for ids and times, same completions as embedded."""
     verdicts = [(phase, decision.verdict.value) for phase, _, decision in embedded["decisions"]]
     assert ("scrape", "WAIT") in verdicts
     assert ("grading", "PROCEED") in verdicts
-    assert nats["decisions"] == embedded["decisions"]
-    assert nats["completions"] == embedded["completions"]
-    assert nats["journal"] == embedded["journal"]
+    clock = VirtualClock(NIGHT)
+    with BROKERS[name](request, clock) as broker:
+        there = story_of(tmp_path / name, season_file, sqlite_template, clock, broker)
+    assert there["decisions"] == embedded["decisions"]
+    assert there["completions"] == embedded["completions"]
+    assert there["journal"] == embedded["journal"]

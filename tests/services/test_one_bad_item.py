@@ -6,7 +6,7 @@ another customer, runs the service, and returns whether the good one was served.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,11 +24,14 @@ from penstock.audit.rows import AlertFilter
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import DeliverySweeper
-from penstock.bus.message import ErrorKind, Nack, NewMessage
+from penstock.bus.message import ErrorKind, Nack, NewMessage, SubscriptionSpec
 from penstock.bus.push.push_config import PushResponse
 from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.records import Subscription, Topic
 from penstock.bus.store.deliveries import delivery_lapse
+from penstock.bus.transports.bridges import parse_bridges
+from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.core.errors import InvalidInput
 from penstock.core.records.validation import convert_input
 from penstock.detection.monitor import Monitor
 from penstock.egress.http_client import HttpClient
@@ -49,14 +52,17 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules.records import Config
 from penstock.schedules.scheduler import Scheduler
 from penstock.services.binder import Binder
+from penstock.services.bridge import UNUSABLE, Bridge
 from penstock.services.replayer import Replayer
 from penstock.services.upkeep import OutboxPublisher
+from penstock.testing.memory import memory_store
 from tests.alerts.kit import MAIL, SLACK, Recorder, declared, open_alert
 from tests.kits.client_harness import Harness
 from tests.kits.dump import raw
 
 Case = Callable[[Harness, pytest.MonkeyPatch], bool]
 HOOK = "https://hooks.example.com/"
+BRIDGES = {"main": {"url": "nats://127.0.0.1", "send": ["orders"], "receive": ["reports"]}}
 
 
 def still(*_: object) -> float:
@@ -370,9 +376,35 @@ def aggregator_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     return [row[0] for row in found] == [0, 1, 2]
 
 
+def bridge_case(harness: Harness, patch: pytest.MonkeyPatch) -> bool:
+    """What the broker refuses becomes a dead letter here; the message behind it is sent."""
+    remote = EmbeddedBus(memory_store(harness.clock))
+    accept = remote.publish
+
+    def publish(topic: str, messages: Sequence[NewMessage]) -> list[str]:
+        if any(one.data == b"bad" for one in messages):
+            raise InvalidInput("messages[0].data", "good", "bad")
+        return accept(topic, messages)
+
+    harness.client.topics.create(Topic(name="orders"))
+    (settings,) = parse_bridges(BRIDGES)
+    bridge = Bridge(harness.store, settings, lambda: remote, clock=harness.clock)
+    bridge.run_once()
+    remote.declare([], [SubscriptionSpec(name="reader", topic="orders")])
+    patch.setattr(remote, "publish", publish)
+    harness.client.topics.publish("orders", [NewMessage(data=b"bad"), NewMessage(data=b"good")])
+    done = bridge.run_once()
+    assert (done.sent, done.dead_letters) == (1, 1)
+    assert [one.error_type for one in harness.client.dead_letters.list().items] == [UNUSABLE]
+    found = [one.data for one in remote.pull("reader")]
+    remote.close()
+    return found == [b"good"]
+
+
 CASES: dict[str, Case] = {
     "aggregator": aggregator_case,
     "backfiller": backfiller_case,
+    "bridge main": bridge_case,
     "scheduler": scheduler_case,
     "orchestrator": orchestrator_case,
     "admitter": admitter_case,
@@ -401,7 +433,8 @@ WITHOUT_ITEMS = {
 
 def test_every_service_is_listed(harness: Harness) -> None:
     """A new service says what its bad item is, or why it has none."""
-    services = build_services(harness.store, load({}), Events(), jitter=still, clock=harness.clock)
+    settings = load({}, overrides={"bridges": BRIDGES})
+    services = build_services(harness.store, settings, Events(), jitter=still, clock=harness.clock)
     assert {one.service.name for one in services} == set(CASES) | set(WITHOUT_ITEMS)
 
 

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
 
 from penstock.access.api_keys import Permission
-from penstock.bus.records import Topic
-from penstock.core.errors import InvalidInput
+from penstock.bus.records import StoredSubscription, Topic
+from penstock.core.records.record import Page
 from penstock.pubsub_wire.calls import WireCaller
 from penstock.pubsub_wire.handlers import Method, Unary
 from penstock.pubsub_wire.masks import apply_mask
 from penstock.pubsub_wire.messages import TopicPb, new_message, topic_of, topic_pb
 from penstock.pubsub_wire.names import format_name, parse_name, parse_project
+from penstock.pubsub_wire.pages import Listing
 
 SERVICE: Final = "google.pubsub.v1.Publisher"
-PAGE_DEFAULT: Final = 100
-PAGE_MAX: Final = 1_000
 _IMMUTABLE: Final = frozenset({"name", "state", "satisfies_pzs"})
 PublishResponse: Any = types.PublishResponse.pb()
 ListTopicsResponse: Any = types.ListTopicsResponse.pb()
 ListNames: Any = types.ListTopicSubscriptionsResponse.pb()
 ListSnapshotNames: Any = types.ListTopicSnapshotsResponse.pb()
 DetachResponse: Any = types.DetachSubscriptionResponse.pb()
-
-
-def page_limit(page_size: int) -> int:
-    """Return the number of items of a page."""
-    if page_size < 0:
-        raise InvalidInput("page_size", "0 or more", page_size)
-    return min(page_size or PAGE_DEFAULT, PAGE_MAX)
 
 
 def create_topic(caller: WireCaller, pb: Any) -> Any:
@@ -83,47 +75,36 @@ def get_topic(caller: WireCaller, pb: Any) -> Any:
 def list_topics(caller: WireCaller, pb: Any) -> Any:
     """List the topics of a project."""
     project = parse_project(pb.project)
-    limit, cursor = page_limit(pb.page_size), pb.page_token or None
-
-    def read(customer: str | None) -> Any:
-        page = caller.client.topics.list(customer=customer, limit=limit, cursor=cursor)
-        return ListTopicsResponse(
-            topics=[topic_pb(one, project) for one in page.items],
-            next_page_token=page.next_cursor or "",
-        )
-
-    return caller.or_empty(project, ListTopicsResponse(), read)
+    topics = Listing(ListTopicsResponse, "topics", lambda one: topic_pb(one, project))
+    return topics.of_project(caller, project, pb, caller.client.topics.list)
 
 
 def list_topic_subscriptions(caller: WireCaller, pb: Any) -> Any:
     """List the subscriptions of a topic."""
-    project, name = parse_name(pb.topic, "topics", "topic")
-    page = caller.client.subscriptions.list(
-        topic=name,
-        customer=caller.customer(project),
-        limit=page_limit(pb.page_size),
-        cursor=pb.page_token or None,
-    )
-    attached = [one for one in page.items if not one.is_detached]
-    return ListNames(
-        subscriptions=[format_name(project, "subscriptions", one.name) for one in attached],
-        next_page_token=page.next_cursor or "",
-    )
+    return _names_of_topic(caller, pb, ListNames, "subscriptions", _attached(caller))
+
+
+def _attached(caller: WireCaller) -> Callable[..., Page[StoredSubscription]]:
+    def read(**filters: Any) -> Page[StoredSubscription]:
+        page = caller.client.subscriptions.list(**filters)
+        kept = [one for one in page.items if not one.is_detached]
+        return Page(items=kept, next_cursor=page.next_cursor)
+
+    return read
 
 
 def list_topic_snapshots(caller: WireCaller, pb: Any) -> Any:
     """List the snapshots of a topic."""
+    read = caller.client.snapshots.list
+    return _names_of_topic(caller, pb, ListSnapshotNames, "snapshots", read)
+
+
+def _names_of_topic(
+    caller: WireCaller, pb: Any, response: Any, kind: str, read: Callable[..., Page[Any]]
+) -> Any:
     project, name = parse_name(pb.topic, "topics", "topic")
-    page = caller.client.snapshots.list(
-        topic=name,
-        customer=caller.customer(project),
-        limit=page_limit(pb.page_size),
-        cursor=pb.page_token or None,
-    )
-    return ListSnapshotNames(
-        snapshots=[format_name(project, "snapshots", one.name) for one in page.items],
-        next_page_token=page.next_cursor or "",
-    )
+    names = Listing(response, kind, lambda one: format_name(project, kind, one.name))
+    return names.page(pb, read, topic=name, customer=caller.customer(project))
 
 
 def delete_topic(caller: WireCaller, pb: Any) -> Any:

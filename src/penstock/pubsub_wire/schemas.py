@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf import empty_pb2
@@ -17,7 +18,7 @@ from penstock.pubsub_wire.errors import unsupported
 from penstock.pubsub_wire.handlers import Method, Unary
 from penstock.pubsub_wire.messages import SchemaPb, schema_pb
 from penstock.pubsub_wire.names import ResourceName, parse_name, parse_project, split_revision
-from penstock.pubsub_wire.publisher import page_limit
+from penstock.pubsub_wire.pages import Listing
 
 SERVICE: Final = "google.pubsub.v1.SchemaService"
 FULL: Final = 2
@@ -79,31 +80,23 @@ def get_schema(caller: WireCaller, pb: Any) -> Any:
 def list_schemas(caller: WireCaller, pb: Any) -> Any:
     """List the schemas of a project."""
     project = parse_project(pb.parent, "parent")
-    limit, cursor = page_limit(pb.page_size), pb.page_token or None
+    return _listing(ListResponse, pb, project).of_project(
+        caller, project, pb, caller.client.schemas.list
+    )
 
-    def read(customer: str | None) -> Any:
-        page = caller.client.schemas.list(customer=customer, limit=limit, cursor=cursor)
-        return ListResponse(
-            schemas=[schema_pb(one, project, is_full=pb.view == FULL) for one in page.items],
-            next_page_token=page.next_cursor or "",
-        )
 
-    return caller.or_empty(project, ListResponse(), read)
+def _listing(response: Any, pb: Any, project: str) -> Listing:
+    return Listing(
+        response, "schemas", lambda one: schema_pb(one, project, is_full=pb.view == FULL)
+    )
 
 
 def list_schema_revisions(caller: WireCaller, pb: Any) -> Any:
     """List the revisions of a schema, the newest first."""
     (project, name), _ = _name(pb.name)
-    page = caller.client.schemas.revisions(
-        name,
-        customer=caller.customer(project),
-        limit=page_limit(pb.page_size),
-        cursor=pb.page_token or None,
-    )
-    return RevisionsResponse(
-        schemas=[schema_pb(one, project, is_full=pb.view == FULL) for one in page.items],
-        next_page_token=page.next_cursor or "",
-    )
+    customer = caller.customer(project)
+    revisions = partial(caller.client.schemas.revisions, name)
+    return _listing(RevisionsResponse, pb, project).page(pb, revisions, customer=customer)
 
 
 def delete_schema_revision(caller: WireCaller, pb: Any) -> Any:

@@ -31,7 +31,7 @@ from penstock.pubsub_wire.messages import (
     time_of,
 )
 from penstock.pubsub_wire.names import parse_name, parse_project
-from penstock.pubsub_wire.publisher import page_limit
+from penstock.pubsub_wire.pages import Listing
 from penstock.pubsub_wire.settling import acknowledge, check_pullable, modify_ack_deadline
 from penstock.pubsub_wire.streams import streaming_pull
 from penstock.server.polling.poll_hub import PollKey
@@ -94,16 +94,8 @@ def get_subscription(caller: WireCaller, pb: Any) -> Any:
 def list_subscriptions(caller: WireCaller, pb: Any) -> Any:
     """List the subscriptions of a project."""
     project = parse_project(pb.project)
-    limit, cursor = page_limit(pb.page_size), pb.page_token or None
-
-    def read(customer: str | None) -> Any:
-        page = caller.client.subscriptions.list(customer=customer, limit=limit, cursor=cursor)
-        return ListResponse(
-            subscriptions=[subscription_pb(one, project) for one in page.items],
-            next_page_token=page.next_cursor or "",
-        )
-
-    return caller.or_empty(project, ListResponse(), read)
+    found = Listing(ListResponse, "subscriptions", lambda one: subscription_pb(one, project))
+    return found.of_project(caller, project, pb, caller.client.subscriptions.list)
 
 
 def delete_subscription(caller: WireCaller, pb: Any) -> Any:
@@ -197,16 +189,8 @@ def get_snapshot(caller: WireCaller, pb: Any) -> Any:
 def list_snapshots(caller: WireCaller, pb: Any) -> Any:
     """List the snapshots of a project."""
     project = parse_project(pb.project)
-    limit, cursor = page_limit(pb.page_size), pb.page_token or None
-
-    def read(customer: str | None) -> Any:
-        page = caller.client.snapshots.list(customer=customer, limit=limit, cursor=cursor)
-        return ListSnapshotsResponse(
-            snapshots=[snapshot_pb(one, project) for one in page.items],
-            next_page_token=page.next_cursor or "",
-        )
-
-    return caller.or_empty(project, ListSnapshotsResponse(), read)
+    found = Listing(ListSnapshotsResponse, "snapshots", lambda one: snapshot_pb(one, project))
+    return found.of_project(caller, project, pb, caller.client.snapshots.list)
 
 
 def delete_snapshot(caller: WireCaller, pb: Any) -> Any:

@@ -1,7 +1,9 @@
 """The bridge: sends local topics to an external transport, and receives topics from it.
 
 Sending is a subscription to the local topic: while the broker is down, messages wait in the store,
-in the order of their keys, and no attempt is counted. Receiving publishes to the local topic under
+in the order of their keys, and no attempt is counted. A message that is sent again has the same
+dedupe id, or on a broker without dedupe ids the same attribute, by which the bridge of another
+installation recognises it. Receiving publishes to the local topic under
 the message's id, then acks: a crash between the two repeats the message, and its dedupe id makes
 that harmless. What one side cannot take becomes a dead letter in the inbox, never an error of the
 service. Any number of processes may run it.
@@ -45,6 +47,8 @@ PREPARE_SECONDS: Final = 30.0
 TOPICS_MAX: Final = 10_000
 UNUSABLE: Final = "UNUSABLE_MESSAGE"
 REASON_MAX: Final = 1_000
+SENT_ID: Final = "bridge_message_id"
+"""Attribute with the stable id of a message, on brokers that have no dedupe ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +173,7 @@ class Bridge:
     def _publish(
         self, remote: Transport, topic: str, name: str, deliveries: Sequence[Delivery]
     ) -> int:
-        messages = [self._outgoing(topic, one) for one in deliveries]
+        messages = [self._outgoing(remote, topic, one) for one in deliveries]
         try:
             remote.publish(topic, messages)
         except (InvalidInput, DuplicateRequest):
@@ -184,7 +188,7 @@ class Bridge:
         dead = 0
         for one in deliveries:
             try:
-                remote.publish(topic, [self._outgoing(topic, one)])
+                remote.publish(topic, [self._outgoing(remote, topic, one)])
             except (InvalidInput, DuplicateRequest) as error:
                 dead += 1
                 reason = Nack(
@@ -198,12 +202,14 @@ class Bridge:
                 self._local.ack(name, [one.ack_id])
         return dead
 
-    def _outgoing(self, topic: str, one: Delivery) -> NewMessage:
+    def _outgoing(self, remote: Transport, topic: str, one: Delivery) -> NewMessage:
+        sent_id = f"{self._sent[topic]}/{one.message_id}"
+        has_dedupe = remote.capabilities.publish_dedupe
         return NewMessage(
             data=one.data,
-            attributes=one.attributes,
+            attributes=one.attributes if has_dedupe else {**one.attributes, SENT_ID: sent_id},
             ordering_key=one.ordering_key,
-            dedupe_id=f"{self._sent[topic]}/{one.message_id}",
+            dedupe_id=sent_id if has_dedupe else None,
         )
 
     # -- receiving -------------------------------------------------------------------------------
@@ -258,7 +264,7 @@ class Bridge:
             data=one.data,
             attributes=one.attributes,
             ordering_key=one.ordering_key,
-            dedupe_id=f"{self._actor}/{one.message_id}",
+            dedupe_id=f"{self._actor}/{one.attributes.get(SENT_ID, one.message_id)}",
         )
 
 

@@ -128,19 +128,19 @@ def bodies(deliveries: Sequence[Delivery]) -> list[str]:
     return [delivery.data.decode() for delivery in deliveries]
 
 
+def _store(engine: str, request: pytest.FixtureRequest, clock: VirtualClock) -> Store:
+    if engine.startswith("postgres"):
+        dsn = request.getfixturevalue("pg_migrated_dsn")
+        return PostgresStore(dsn, clock, is_pipelined=engine != "postgres-plain")
+    path = request.getfixturevalue("tmp_path") / "penstock.db"
+    shutil.copy(request.getfixturevalue("sqlite_template"), path)
+    return SqliteStore(path, clock)
+
+
 def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
     """The embedded bus on one engine, under a clock that the rig advances."""
     clock: VirtualClock = request.getfixturevalue("clock")
-    store: Store
-    if engine == "postgres":
-        store = PostgresStore(request.getfixturevalue("pg_migrated_dsn"), clock)
-    elif engine == "postgres-plain":
-        dsn = request.getfixturevalue("pg_migrated_dsn")
-        store = PostgresStore(dsn, clock, is_pipelined=False)
-    else:
-        path = request.getfixturevalue("tmp_path") / "penstock.db"
-        shutil.copy(request.getfixturevalue("sqlite_template"), path)
-        store = SqliteStore(path, clock)
+    store = _store(engine, request, clock)
     sweeper = DeliverySweeper(store, jitter=lambda: 0.0)
 
     def pass_seconds(seconds: float) -> None:
@@ -194,12 +194,10 @@ def nats(request: pytest.FixtureRequest) -> Iterator[Rig]:
     )
 
 
-def pubsub(request: pytest.FixtureRequest) -> Iterator[Rig]:
+def pubsub(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
     """Google's client library against Penstock's own front end, under a clock that is advanced."""
     clock: VirtualClock = request.getfixturevalue("clock")
-    path = request.getfixturevalue("tmp_path") / "penstock.db"
-    shutil.copy(request.getfixturevalue("sqlite_template"), path)
-    store = SqliteStore(path, clock)
+    store = _store(engine, request, clock)
     sweeper = DeliverySweeper(store, jitter=lambda: 0.0)
 
     def pass_seconds(seconds: float) -> None:
@@ -231,7 +229,8 @@ RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
     "embedded-postgres-plain": partial(embedded, "postgres-plain"),
     "http": over_http,
     "nats": nats,
-    "pubsub": pubsub,
+    "pubsub-sqlite": partial(pubsub, "sqlite"),
+    "pubsub-postgres": partial(pubsub, "postgres"),
 }
 
 
