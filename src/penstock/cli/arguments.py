@@ -145,8 +145,8 @@ def parse_when(text: str | None, field: str, now: int) -> int | None:
 def parse_time_of_day(text: str, timezone: str, now: int) -> int | None:
     """Parse HH:MM to the next such time of the wall clock of a zone; None if it is no such time."""
     hour, colon, minute = text.partition(":")
-    is_time = colon and len(minute) == 2 and hour.isdecimal() and minute.isdecimal()
-    if not is_time or not (int(hour) < 24 and int(minute) < 60):
+    is_time = colon and len(minute) == 2 and len(hour) <= 2 and (hour + minute).isdecimal()
+    if not is_time or not hour or not (int(hour) < 24 and int(minute) < 60):
         return None
     # Imported here because few commands need it.
     from penstock.schedules.cadence import cron, next_after
@@ -213,7 +213,7 @@ def read_text(path: Path, field: str) -> str:
 def _toml(path: Path, text: str, field: str) -> list[tuple[str, Any]]:
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number that is too long
         raise InvalidInput(field, "valid TOML", str(path), f"{error}.") from None
     items = found.get("configs")
     if not isinstance(items, list):

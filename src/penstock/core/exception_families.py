@@ -151,8 +151,8 @@ def retry_after_header(exc: BaseException) -> float | None:
         if headers is None:
             continue
         value = headers.get("Retry-After") or headers.get("retry-after")
-        text = value.decode() if isinstance(value, bytes) else str(value or "")
-        if text.strip().isdigit() and len(text) <= 12:
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+        if text.strip().isdecimal() and len(text) <= 12:
             return float(text)
     return None
 

@@ -119,11 +119,11 @@ def _kinds(schema: Schema, field: str) -> list[str]:
     given = schema.get("type", "object" if "properties" in schema else None)
     if given is None:
         return list(_WORDS)
-    kinds = [given] if isinstance(given, str) else list(given)
+    kinds = list(given) if isinstance(given, list | tuple) else [given]
     for kind in kinds:
-        if kind not in _WORDS:
+        if not isinstance(kind, str) or kind not in _WORDS:
             raise DeclarationError(
-                f"{field}.type: {kind!r} is not a type; known: {', '.join(_WORDS)}."
+                f"{field}.type: {kind!r:.80} is not a type; known: {', '.join(_WORDS)}."
             )
     return kinds
 

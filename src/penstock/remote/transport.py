@@ -304,4 +304,4 @@ def _lower(response: HTTPResponse) -> dict[str, str]:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     text = headers.get("retry-after", "")
-    return float(text) if text.isdigit() and len(text) < 10 else 0.0
+    return float(text) if text.isdecimal() and len(text) < 10 else 0.0

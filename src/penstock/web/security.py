@@ -52,7 +52,7 @@ def previewed(
 ) -> tuple[int, int | None] | None:
     """Return until when a preview holds and how many things it showed; None for a wrong token."""
     parts = token.split(".")
-    if len(parts) != 3 or not parts[0].isdigit() or len(parts[0]) > 12:
+    if len(parts) != 3 or not parts[0].isdecimal() or len(parts[0]) > 12:
         return None
     until, shown = int(parts[0]), parts[1]
     wanted = sign(secret, *_bound(session, action, fixed, shown, until))

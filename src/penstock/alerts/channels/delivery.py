@@ -167,4 +167,4 @@ def _load_apprise() -> Any:
 
 def _retry_after(reply: HttpResponse) -> float | None:
     given = reply.headers.get("retry-after", "")
-    return float(given) if given.isdigit() and len(given) <= 6 else None
+    return float(given) if given.isdecimal() and len(given) <= 6 else None

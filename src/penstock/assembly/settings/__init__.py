@@ -411,7 +411,7 @@ def _from_file(file: Path) -> dict[str, Any]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise SettingsError("config file", "a readable file", str(file), reason) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML or UTF-8, or too large a number
         raise SettingsError("config file", "valid TOML", str(file), str(error)) from error
     for name in values:
         if name not in _BY_NAME:

@@ -190,7 +190,7 @@ def _start_dead_letter(
 
 def _start_message(tx: Tx, text: str, customer_key: CustomerKey | None, found: _Found) -> bool:
     """Add a message of the bus by its number; return False if there is none."""
-    if not (text.isascii() and text.isdigit()) or int(text) > MESSAGE_MAX:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MESSAGE_MAX:
         return False
     number = int(text)
     row = first(tx.rows("trace_message", {"message_id": number, "customer": customer_key}))

@@ -80,7 +80,7 @@ def _backfill(client: UseCaseGroups, values: Values) -> DeedOutcome:
 def _number(given: str) -> int:
     if not given:
         return 4
-    if not given.isdigit() or not 1 <= int(given) <= 1_000:
+    if not given.isdecimal() or len(given) > 4 or not 1 <= int(given) <= 1_000:
         raise InvalidInput("parallelism", "a number from 1 to 1,000", given)
     return int(given)
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from penstock.core.errors import SettingsError
 
 SCHEMES: Final = ("nats", "tls")
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9-]{1,40}")
 _NUMBERS: Final = {"replicas": 5, "partitions": 64}
 
@@ -41,7 +42,10 @@ class NatsOptions:
 
 def parse_nats_url(url: str) -> NatsOptions:
     """Return the options in a URL; raise SettingsError for what it may not contain."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that hold no IPv6 address
+        parts = urlsplit("")
     if parts.scheme not in SCHEMES or not parts.netloc:
         raise SettingsError(
             "transport", "nats://HOST:PORT", url.partition(":")[0], "nats://127.0.0.1:4222"
@@ -51,7 +55,7 @@ def parse_nats_url(url: str) -> NatsOptions:
     given: dict[str, str | int] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in _NUMBERS:
-            if not value.isdecimal() or not 1 <= int(value) <= _NUMBERS[name]:
+            if not _NUMBER.fullmatch(value) or not 1 <= int(value) <= _NUMBERS[name]:
                 raise SettingsError(f"transport.{name}", f"1 to {_NUMBERS[name]}", value)
             given[name] = int(value)
         elif name == "prefix":

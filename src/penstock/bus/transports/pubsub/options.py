@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from penstock.core.errors import SettingsError
 
 PREFETCH_MAX: Final = 10_000
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _PROJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 _ENDPOINT: Final = re.compile(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}")
 
@@ -38,7 +39,10 @@ class PubsubOptions:
 
 def parse_pubsub_url(url: str) -> PubsubOptions:
     """Return the options in a URL; raise SettingsError for what it may not contain."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that hold no IPv6 address
+        parts = urlsplit("")
     if parts.scheme != "pubsub" or not _PROJECT.fullmatch(parts.netloc) or parts.path:
         raise SettingsError("transport", "pubsub://PROJECT", url, "pubsub://my-project")
     endpoint, prefetch = None, 0
@@ -48,7 +52,7 @@ def parse_pubsub_url(url: str) -> PubsubOptions:
                 raise SettingsError("transport.endpoint", "HOST:PORT", value)
             endpoint = value
         elif name == "prefetch":
-            if not value.isdecimal() or int(value) > PREFETCH_MAX:
+            if not _NUMBER.fullmatch(value) or int(value) > PREFETCH_MAX:
                 raise SettingsError("transport.prefetch", f"0 to {PREFETCH_MAX}", value)
             prefetch = int(value)
         else:

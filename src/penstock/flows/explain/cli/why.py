@@ -55,7 +55,7 @@ def why(
             proof = client.diagnostics.why_flow(flow_id(thing), partition)
         elif thing.startswith(CONFIG_PREFIX) and partition is None:
             proof = client.diagnostics.why_config(thing)
-        elif thing.isdigit() and partition is None:
+        elif thing.isdecimal() and partition is None:
             proof = client.topics.why(thing)
         elif partition is None:
             proof = _subscription(client, thing, customer)
