@@ -11,6 +11,7 @@ per phase, what the processors recorded covers each of them, and progress never 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import subprocess
@@ -204,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
     parser.add_argument("--partitions", type=int, default=365)
     parser.add_argument("--work", metavar="DATABASE")
+    parser.add_argument("--json", action="store_true", help="print a JSON line for each engine")
     given = parser.parse_args(arguments)
     if given.work:
         work(given.work)
@@ -211,6 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         began = CLOCK.monotonic()
         crash(engine, given.partitions)
         took = CLOCK.monotonic() - began
+        if given.json:
+            found = {"engine": engine, "partitions": given.partitions, "kills": KILLS}
+            sys.stdout.write(json.dumps({**found, "seconds": round(took, 1)}) + "\n")
+            continue
         text = (
             f"{engine}: {given.partitions} partitions each once after {KILLS} kills, {took:.0f} s"
         )

@@ -13,6 +13,7 @@ expire at once.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -306,6 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
     parser.add_argument("--where", help="database file or URL; default: a temporary one")
     parser.add_argument("--every", type=int, default=1, help="kill only at every n-th point")
+    parser.add_argument("--json", action="store_true", help="print a JSON line for each engine")
     given: Any = parser.parse_args(arguments)
     clock = SystemClock()
     engines = ("sqlite", "postgres") if given.engine == "both" else (given.engine,)
@@ -319,6 +321,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{engine}: {wrong}\n")
             return 1
         seconds = clock.monotonic() - began
+        if given.json:
+            found = {"engine": engine, "commits": commits, "kills": kills[engine]}
+            sys.stdout.write(json.dumps({**found, "seconds": round(seconds, 1)}) + "\n")
+            continue
         sys.stdout.write(
             f"{engine}: a flow of {commits} commits killed {kills[engine]} times, "
             f"finished every time, nothing lost or duplicated ({seconds:.1f} s)\n"

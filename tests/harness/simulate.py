@@ -1,8 +1,9 @@
 """Many simulated histories on all cores, with one summary line per kind; run by `make simulate`.
 
-    python -m penstock.testing.simulate --seeds 5000 [--only bus]
+    python -m tests.harness.simulate --seeds 5000 [--only bus] [--steps 120] [--json]
 
-First come histories of the queue, flows and limits, then as many of the bus.
+First come histories of the queue, flows and limits, then as many of the bus. `--steps` sets how
+many steps each has before it recovers: with fewer, more histories fit into the same time.
 
 Failing seeds are printed with the command that reproduces them; the exit code is then 1.
 """
@@ -10,37 +11,40 @@ Failing seeds are printed with the command that reproduces them; the exit code i
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import multiprocessing
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.core.clock import SystemClock
 from tests.harness.bus_simulation import BusReport, BusSimulationFailed, run_bus_seed
-from tests.harness.simulation import Report, SimulationFailed, run_seed
+from tests.harness.simulation import Options, Report, SimulationFailed, run_seed
 
 FAILURES_SHOWN = 20
 PROGRESS_EVERY = 100
 
 
-def one(seed: int) -> Report | str:
+def one(seed: int, steps: int | None = None) -> Report | str:
     """Run one history; return its report, or the error text if it failed."""
     try:
-        return run_seed(seed)
+        return run_seed(seed, Options() if steps is None else Options(steps=steps))
     except SimulationFailed as error:
         return str(error)
 
 
-def one_of_bus(seed: int) -> BusReport | str:
+def one_of_bus(seed: int, steps: int | None = None) -> BusReport | str:
     """Run one history of the bus; return its report, or the error text if it failed."""
     try:
-        return run_bus_seed(seed)
+        return run_bus_seed(seed) if steps is None else run_bus_seed(seed, steps)
     except BusSimulationFailed as error:
         return str(error)
 
 
-KINDS: dict[str, tuple[Callable[[int], Report | BusReport | str], tuple[str, ...]]] = {
+KINDS: dict[str, tuple[Callable[..., Report | BusReport | str], tuple[str, ...]]] = {
     "queue": (one, ("steps", "commits", "runs", "checks")),
     "bus": (one_of_bus, ("steps", "commits", "messages", "dead", "checks")),
 }
@@ -54,22 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=tuple(KINDS), help="run one kind only")
+    parser.add_argument("--steps", type=int, help="steps of each history; default: by kind")
+    parser.add_argument("--json", action="store_true", help="print a JSON line for each kind")
     given = parser.parse_args(arguments)
     kinds = [given.only] if given.only else list(KINDS)
-    failed = [_many(kind, given.first, given.seeds, given.processes) for kind in kinds]
+    failed = [_many(kind, given) for kind in kinds]
     return 1 if any(failed) else 0
 
 
-def _many(kind: str, first: int, seeds: int, processes: int) -> int:
+def _many(kind: str, given: argparse.Namespace) -> int:
     """Run the seeds of one kind and print a summary; return the number of failures."""
     make, fields = KINDS[kind]
+    first, seeds = given.first, given.seeds
     clock = SystemClock()
     began = clock.monotonic()
     total = Counter[str]()
     faults = Counter[str]()
     failures: list[str] = []
-    with multiprocessing.Pool(processes) as pool:
-        histories = pool.imap_unordered(make, range(first, first + seeds), chunksize=5)
+    with multiprocessing.Pool(given.processes) as pool:
+        history = functools.partial(make, steps=given.steps)
+        histories = pool.imap_unordered(history, range(first, first + seeds), chunksize=5)
         for number, found in enumerate(histories, 1):
             if number % PROGRESS_EVERY == 0 and number < seeds:
                 rate = number / (clock.monotonic() - began)
@@ -86,6 +94,14 @@ def _many(kind: str, first: int, seeds: int, processes: int) -> int:
             faults.update(found.faults)
             total.update({name: getattr(found, name) for name in fields})
     seconds = clock.monotonic() - began
+    if given.json:
+        figures: dict[str, Any] = {
+            "kind": kind, "seeds": seeds, "first": first, "seconds": round(seconds, 1),
+            **{name: total[name] for name in fields},
+            "faults": faults.total(), "failures": len(failures),
+        }  # fmt: skip
+        sys.stdout.write(json.dumps(figures) + "\n")
+        return len(failures)
     kinds = ", ".join(f"{name} {count:,}" for name, count in sorted(faults.items()))
     counts = ", ".join(f"{total[name]:,} {name}" for name in fields)
     sys.stdout.write(

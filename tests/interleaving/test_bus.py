@@ -355,6 +355,7 @@ def test_a_replay_against_one_that_already_ended(stage: Stage) -> None:
     assert explore(stage.arena, scene, range(30)) > 5
 
 
+@pytest.mark.seeded
 class TestSeededBugs:
     """The scenes detect the bugs they were written for."""
 

@@ -123,6 +123,7 @@ def test_two_last_completers_do_not_miss_each_other(scene_stage: Stage) -> None:
     assert explore(stage.arena, scene, range(60)) > 20
 
 
+@pytest.mark.seeded
 def test_triggers_without_lock_and_key(scene_stage: Stage) -> None:
     """Without a lock on the flow and with a replaceable trigger row, the bug is detected."""
     stage = scene_stage

@@ -86,6 +86,7 @@ def test_two_orchestrators_create_each_run_once(scene_stage: Stage) -> None:
         assert explore(stage.arena, scene, range(40)) > 10
 
 
+@pytest.mark.seeded
 def test_evaluations_without_a_token(scene_stage: Stage) -> None:
     """If any evaluation may store its items, the bug is detected."""
     stage = scene_stage

@@ -135,6 +135,7 @@ def test_two_runs_for_one_slot(scenes: LimitScenes) -> None:
     assert explore(scenes.stage.arena, entry_scene(scenes), range(15)) > 3
 
 
+@pytest.mark.seeded
 def test_counting_without_the_lock_is_caught(scenes: LimitScenes) -> None:
     """Counting and then granting, each correct by itself, admits two runs to one slot."""
     with patched("queue_lock", ("FOR NO KEY UPDATE", "")):

@@ -29,7 +29,7 @@ from tests.interleaving.stage import Stage, claim_act, submit_act
 from tests.interleaving.test_runs import conserved, one_free
 from tests.interleaving.test_services import publish_outbox, slots_once, tick
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.seeded]
 
 SEEDS = range(1_000)
 """Orders to try; a bug is usually detected within a few dozen."""

@@ -94,6 +94,7 @@ def test_the_last_slot_goes_to_one(stage: Stage) -> None:
     assert explore(stage.arena, last_slot(stage), range(30)) > 5
 
 
+@pytest.mark.seeded
 def test_counting_without_the_lock_is_caught(stage: Stage) -> None:
     """Counting and then inserting, each correct by itself, grants one slot twice."""
     with patched("limit_lock", ("FOR NO KEY UPDATE", "")):

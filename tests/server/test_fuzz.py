@@ -1,7 +1,8 @@
 """Fuzzing of the whole document against a server: no 5xx, valid responses, correct refusals."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -28,7 +29,8 @@ OURS = ("authorization", "x-scheduler-token", "connection")
 QUICK = 2
 BUSY_TRIES = 10
 TOO_LARGE = 413
-LONG = 150
+LONG = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "150"))
+"""Generated calls for each operation and kind of data in a long run."""
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 load_all_checks()
@@ -140,9 +142,11 @@ def test_document(both: list[ServedApi]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_document_at_length(fuzzed: ServedApi) -> None:
+def test_document_at_length(fuzzed: ServedApi, record_property: Callable[[str, int], None]) -> None:
     """Fuzz with many more examples, for nightly runs."""
-    assert fuzz([fuzzed], LONG) > 2_000
+    calls = fuzz([fuzzed], LONG)
+    record_property("calls", calls)
+    assert calls > 150
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ def detecting_seed(*invariants: str) -> int:
     pytest.fail("not detected within 40 seeds")
 
 
+@pytest.mark.seeded
 class TestSeededBugs:
     """Bugs that the simulation must detect."""
 

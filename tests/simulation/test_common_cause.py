@@ -70,6 +70,7 @@ def test_many_configs_stay_enabled(judged: list[bool]) -> None:
     assert any(judged)
 
 
+@pytest.mark.seeded
 def test_an_engine_that_disables_in_spite_of_a_common_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -77,6 +78,7 @@ def test_an_engine_that_disables_in_spite_of_a_common_cause(
     assert detected(MANY) == "failures"
 
 
+@pytest.mark.seeded
 @pytest.mark.parametrize("options", [FEW, MANY])
 def test_an_engine_that_never_disables(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_health, "is_common_cause", lambda _: True)

@@ -51,6 +51,7 @@ def test_postgres(pg_migrated_dsn: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.seeded
 def test_flow_events_taken_in_a_separate_transaction() -> None:
     """The harness detects a completion that is lost between two transactions."""
     done = _run("-c", _TWO_STEPS)

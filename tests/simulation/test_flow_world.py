@@ -85,12 +85,14 @@ def _some_seeds() -> None:
         run_seed(seed, [shop()])
 
 
+@pytest.mark.seeded
 def test_an_early_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that does not wait for the set breaks I14."""
     monkeypatch.setattr(cascade, "_is_over", lambda *_: True)
     assert _broken(_some_seeds).invariant == "I14"
 
 
+@pytest.mark.seeded
 def test_a_partial_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that does not create all runs of a phase breaks I13."""
     real = change_set.run_rows
@@ -103,6 +105,7 @@ def test_a_partial_start_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _broken(_some_seeds).invariant == "I13"
 
 
+@pytest.mark.seeded
 def test_a_lost_flow_event_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that drops flow events never becomes idle."""
     monkeypatch.setattr("penstock.flows.orchestrator.flow_event_take", lambda *_: [])

@@ -27,6 +27,8 @@ from tests.harness import simulation
 from tests.harness.sim_actors import new_config
 from tests.harness.simulation import SimulationFailed, run_seed
 
+pytestmark = pytest.mark.seeded
+
 SEEDS = 60
 log = logging.getLogger(__name__)
 
