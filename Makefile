@@ -7,10 +7,12 @@ STAMP := $(VENV)/.installed
 CODE := $(wildcard src tests benchmarks examples)
 BENCH ?=
 SEEDS ?= 5000
+PROVE ?=
+PROVE_MINUTES ?= 60
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash lock clean
+.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +85,9 @@ crash: $(STAMP) ## Kill a flow's process at every commit; kill backfills, publis
 	$(BIN)/python -m tests.harness.crash_backfill
 	$(BIN)/python -m tests.harness.crash_bus
 	$(BIN)/python -m benchmarks limit_crash
+
+prove: $(STAMP) ## Run every proof for PROVE_MINUTES (60) and write docs/operations/proof.md; PROVE="--only chaos"
+	$(BIN)/python -m tests.prove --minutes $(PROVE_MINUTES) $(PROVE)
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
 	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra bigquery --extra firestore --extra oidc --extra pubsub --extra nats \

@@ -1,0 +1,260 @@
+"""The table of proofs: what each shows, its command, its share of an hour, its bars.
+
+A command is one that exists for itself; it prints figures as JSON lines. Shares are minutes of an
+hour; a run of other length scales the work (seeds, examples, seconds), not only the time limit.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from tests.harness.chaos import RECOVERED, SCENARIOS
+
+PYTHON: Final = sys.executable
+HOUR: Final = 60.0
+SEEDS: Final = {"queue": 5_000, "bus": 15_500, "flows": 500}
+"""Histories of each kind in an hour."""
+STEPS: Final = {"queue": 80, "bus": 100}
+"""Steps before a history recovers: fewer than `make simulate` runs, for more seeds in an hour."""
+FIRST_SEED: Final = 1_000_000
+"""Apart from the seeds that `make simulate` and the tests use."""
+INPUTS: Final = 4_000
+"""Inputs for each parser in an hour."""
+CALLS: Final = 30
+"""Generated calls for each operation of the API, valid and invalid, in an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bound on a figure; it applies to every line that has the figure."""
+
+    figure: str
+    kind: Literal["at most", "at least"]
+    value: float
+
+    def broken_by(self, figures: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return what violates the bar; a figure that no line has violates it too."""
+        found = [one[self.figure] for one in figures if self.figure in one]
+        if not found:
+            return [f"the figure {self.figure} is missing"]
+        return [
+            f"{self.figure} is {value}, expected {self.kind} {self.value:g}"
+            for value in found
+            if (value > self.value if self.kind == "at most" else value < self.value)
+        ]
+
+
+def zero(*names: str) -> tuple[Bar, ...]:
+    """Return bars for figures that must be 0."""
+    return tuple(Bar(name, "at most", 0) for name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """One line of the report."""
+
+    name: str
+    shows: str
+    minutes: float
+    command: Callable[[float], Sequence[str]]
+    """The command for a factor: 1 in a run of an hour."""
+    bars: tuple[Bar, ...] = ()
+    shown: tuple[str, ...] = ()
+    """Figures in the table of the report; all are below it."""
+    environment: Callable[[float], Mapping[str, str]] = field(default=lambda _: {})
+    needs: str = ""
+    """A module without which the proof is not run."""
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the command exists in this tree."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+    def timeout(self, factor: float) -> float:
+        """Return the time limit in seconds: three times the share, and ten minutes."""
+        return self.minutes * factor * 60 * 3 + 600
+
+
+def _module(*words: str) -> list[str]:
+    return [PYTHON, "-m", *words]
+
+
+def _pytest(*words: str) -> list[str]:
+    plugin = ("-p", "tests.prove.pytest_figures")
+    return _module("pytest", "-q", "-n", "2", "--dist", "worksteal", *plugin, *words)
+
+
+def _scaled(number: float, factor: float, least: int = 1) -> str:
+    return str(max(least, round(number * factor)))
+
+
+def _simulation(kind: str, minutes: float, shows: str) -> Proof:
+    return Proof(
+        name=f"simulation of the {kind}",
+        shows=shows,
+        minutes=minutes,
+        command=lambda f: _module(
+            "tests.harness.simulate", "--only", kind, "--seeds", _scaled(SEEDS[kind], f, 20),
+            "--steps", str(STEPS[kind]), "--first", str(FIRST_SEED), "--json",
+        ),
+        bars=zero("failures"),
+        shown=("seeds", "steps", "commits", "checks", "faults", "failures"),
+    )  # fmt: skip
+
+
+def _chaos(name: str) -> Proof:
+    scenario = SCENARIOS[name]
+    least = scenario.during_min
+    bars = (Bar("recovery", "at least", RECOVERED),)
+    during = () if least is None else (Bar("during", "at least", least),)
+    return Proof(
+        name=f"chaos: {name}",
+        shows=f"Under full load {scenario.about}; throughput before, during and after as shares "
+        "of the baseline in the same run, and an exact account of all runs.",
+        minutes=1.7 if scenario.times == 1 else 2.3,
+        command=lambda f: _module(
+            "tests.harness.chaos", "--only", name, "--seconds", _scaled(16, f, 8),
+        ),
+        bars=(*zero("lost", "doubled", "partial", "unasked"), *bars, *during),
+        shown=("before_per_s", "during", "recovery", "recovered_after_s", "accepted", "lost",
+               "doubled"),
+    )  # fmt: skip
+
+
+def _suite(name: str, shows: str, minutes: float, *words: str) -> Proof:
+    return Proof(
+        name=name,
+        shows=shows,
+        minutes=minutes,
+        command=lambda _: _pytest(*words),
+        bars=(*zero("failed", "error"), Bar("passed", "at least", 1)),
+        shown=("passed", "failed", "skipped"),
+    )
+
+
+def _fuzz(name: str, shows: str, minutes: float, variable: str, count: int, *words: str) -> Proof:
+    shown = "inputs" if variable == "PROVE_EXAMPLES" else "calls"
+    return Proof(
+        name=name,
+        shows=shows,
+        minutes=minutes,
+        command=lambda _: _pytest(*words),
+        environment=lambda f: {variable: _scaled(count, f, 2)},
+        bars=(*zero("failed", "error"), Bar("passed", "at least", 1), Bar(shown, "at least", 100)),
+        shown=("passed", "failed", shown),
+    )
+
+
+PROOFS: Final[tuple[Proof, ...]] = (
+    _simulation("queue", 11.5, "Real services over real SQL on virtual time: queue, schedules, "
+                "flows and limits under crashes, lost replies, pauses and clock jumps; every "
+                "invariant after every commit, and everything comes to rest."),
+    _simulation("bus", 11.5, "The same for the bus: publishers, consumers, sweepers, operators."),
+    Proof(
+        name="simulation of flows",
+        shows="The NBA pipeline under duplicated, reordered and late completions, failing probes "
+        "and crashes, by `penstock simulate`.",
+        minutes=2,
+        command=lambda f: _module(
+            "penstock", "simulate", "penstock.demo.nba.pipeline:nba", "--seeds",
+            _scaled(SEEDS["flows"], f, 5), "--json",
+        ),
+        shown=("seeds", "flows", "commits"),
+    ),
+    _suite("interleaving", "All orders of the statements of competing PostgreSQL transactions, in "
+           "small scenarios: claims, limits, triggers, deliveries, services.", 2.5,
+           "tests/interleaving"),
+    _suite("seeded bugs", "The harness itself: every bug that is planted on purpose in the engine "
+           "is detected, for the right reason.", 1.5, "-m", "seeded", "tests/simulation",
+           "tests/interleaving"),
+    Proof(
+        name="crash at every commit",
+        shows="A flow is killed by SIGKILL before and after each of its commits, on both engines; "
+        "a new process finishes it and nothing is lost or doubled.",
+        minutes=2,
+        command=lambda f: _module(
+            "tests.harness.crashing", "--json", "--every", str(max(1, round(1 / f))),
+        ),
+        bars=(Bar("kills", "at least", 1),),
+        shown=("engine", "commits", "kills"),
+    ),
+    Proof(
+        name="crash of a backfill",
+        shows="A backfill is killed twice by SIGKILL; every partition has one flow, every phase "
+        "one completion.",
+        minutes=1,
+        command=lambda f: _module(
+            "tests.harness.crash_backfill", "--json", "--partitions", _scaled(180, f, 24),
+        ),
+        shown=("engine", "partitions", "kills"),
+    ),
+    Proof(
+        name="crash of the bus",
+        shows="Publishers, consumers, receiver, server and database are killed at random; every "
+        "accepted message has its effect exactly once in each sink.",
+        minutes=3,
+        command=lambda f: _module("tests.harness.crash_bus", "--seconds", _scaled(60, f, 10)),
+        bars=zero("ids_twice"),
+        shown=("engine", "accepted", "ids_twice"),
+    ),
+    Proof(
+        name="crash of limit holders",
+        shows="200 contenders in 4 processes are killed at random: never more than ten inside, no "
+        "token twice, no capacity lost.",
+        minutes=2.5,
+        command=lambda f: _module("benchmarks", "limit_crash", *(["--quick"] if f < 0.9 else [])),
+        bars=(*zero("leaked", "tokens_twice"), Bar("value", "at most", 10)),
+        shown=("engine", "value", "kills", "leaked", "tokens_twice"),
+    ),
+    *(_chaos(name) for name in SCENARIOS),
+    Proof(
+        name="chaos: failover",
+        shows="The primary of a PostgreSQL pair fails under load and its standby takes over.",
+        minutes=2,
+        command=lambda _: _module("tests.harness.failover"),
+        needs="tests.harness.failover",
+    ),
+    Proof(
+        name="overload",
+        shows="Ten times the sustainable rate of the API: the excess is refused with Retry-After, "
+        "nothing accepted is lost or doubled, and latency returns to normal.",
+        minutes=1.5,
+        command=lambda _: _module("benchmarks", "overload", "--quick", "--engine", "postgres"),
+        bars=zero("lost", "doubled", "without_retry_after"),
+        shown=("offered_rps", "accepted_rps", "refused", "lost", "doubled"),
+    ),
+    Proof(
+        name="hostile callers",
+        shows="200 hostile connections and 1,000 hostile messages to every consumer: what another "
+        "customer notices, as multiples of the normal p95.",
+        minutes=1.5,
+        command=lambda _: _module("benchmarks", "hostile", "--quick", "--engine", "postgres"),
+        shown=("http_ratio", "bus_ratio", "bus_messages"),
+    ),
+    _fuzz("fuzzing of the API", "Schemathesis calls every operation of the OpenAPI document with "
+          "valid and invalid data on both engines: no 5xx, documented responses, no change by a "
+          "refused call.", 6, "PENSTOCK_FUZZ_EXAMPLES", CALLS, "-m", "slow",
+          "tests/server/test_fuzz.py"),
+    _fuzz("fuzzing of parsers", "Every parser of foreign input answers mutated and hostile input "
+          "with a value or its declared error, within two seconds.", 4, "PROVE_EXAMPLES", INPUTS,
+          "tests/prove/test_parsers.py"),
+    _suite("tenant isolation", "Responses and rows of a customer are byte-equal whether or not "
+           "another customer exists, for every route, parameter and use case, on both engines.",
+           4, "tests/tenancy", "-k", "not secret and not canary"),
+    _suite("canary secrets", "A secret that enters by any field is in no response, log, event or "
+           "column.", 0.5, "tests/tenancy", "-k", "secret or canary"),
+    Proof(
+        name="zero-downtime upgrade",
+        shows="The previous release's processes keep working while the schema is migrated and new "
+        "processes take over under load.",
+        minutes=2,
+        command=lambda _: _module("tests.harness.upgrade"),
+        bars=zero("failed", "lost", "doubled"),
+        shown=("from", "migrations", "accepted", "failed", "lost", "doubled"),
+        needs="tests.harness.upgrade",
+    ),
+)  # fmt: skip

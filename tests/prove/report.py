@@ -1,0 +1,177 @@
+"""The report of a run as Markdown: date, commit, machine, a table, then each proof in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.testing.memory import memory_store
+from penstock.testing.postgres.binaries import binaries_find
+from tests.prove.proofs import Proof
+from tests.prove.runner import ROOT, Outcome
+
+LINES_MAX: Final = 14
+FIGURES_MAX: Final = 6
+_TEMPORARY: Final = re.compile(r"(?:/tmp|/var|/root|/home|/work|/dev/shm|/usr)/[^\s'\",:)]*")
+"""Paths of the machine; a report names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A proof, its command and what came of it."""
+
+    proof: Proof
+    command: Sequence[str]
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """When, where and on what the proofs ran."""
+
+    began: str
+    minutes: float
+    commit: str
+    machine: str
+    versions: str
+
+
+def this_run(began: str, minutes: float) -> Run:
+    """Describe this machine and this tree."""
+    return Run(
+        began=began, minutes=minutes, commit=_commit(), machine=_machine(), versions=_versions()
+    )
+
+
+def markdown(run: Run, lines: Sequence[Line], seconds: float) -> str:
+    """Return the report."""
+    holds = sum(line.outcome.verdict == "holds" for line in lines)
+    failed = [line.proof.name for line in lines if line.outcome.verdict == "fails"]
+    skipped = [line.proof.name for line in lines if line.outcome.verdict == "not run"]
+    parts = [
+        "# Proof of reliability",
+        "",
+        "Written by `make prove`, which runs the proofs of [how Penstock is tested](../testing.md)",
+        "at length: simulated histories, all orders of concurrent transactions, crashes, faults",
+        "under full load, fuzzing, isolation of customers.",
+        "",
+        "| run | |",
+        "| --- | --- |",
+        f"| began | {run.began} |",
+        f"| planned for | {run.minutes:g} minutes; took {seconds / 60:.0f} |",
+        f"| commit | {run.commit} |",
+        f"| machine | {run.machine} |",
+        f"| versions | {run.versions} |",
+        f"| result | {holds} of {len(lines)} hold"
+        + (f"; **fail**: {', '.join(failed)}" if failed else "; none fails")
+        + (f"; not run: {', '.join(skipped)}" if skipped else "")
+        + " |",
+        "",
+        "| proof | verdict | minutes | figures |",
+        "| --- | --- | --- | --- |",
+        *(_row(line) for line in lines),
+        "",
+    ]
+    for line in lines:
+        parts += _section(line)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _row(line: Line) -> str:
+    out = line.outcome
+    verdict = f"**{out.verdict}**" if out.verdict == "fails" else out.verdict
+    return f"| {line.proof.name} | {verdict} | {out.seconds / 60:.1f} | {_figures(line)} |"
+
+
+def _figures(line: Line) -> str:
+    """Return the chosen figures of each line that has them."""
+    texts = []
+    for one in line.outcome.figures[:FIGURES_MAX]:
+        shown = [f"{_words(name)} {_shown(one[name])}" for name in line.proof.shown if name in one]
+        if shown:
+            texts.append(", ".join(shown))
+    return "; ".join(texts) or _clean(line.outcome.why)
+
+
+def _section(line: Line) -> list[str]:
+    out = line.outcome
+    parts = [f"## {line.proof.name[:1].upper()}{line.proof.name[1:]}", "", line.proof.shows, ""]
+    parts += ["```text", _command(line.command)]
+    parts += [json.dumps(one) for one in out.figures[:LINES_MAX]]
+    parts += ["```", ""]
+    if out.verdict != "holds":
+        label = "Fails" if out.verdict == "fails" else "Not run"
+        parts += [f"{label}: {_clean(out.why)}.", ""]
+    if out.verdict == "fails" and out.tail:
+        tail = _clean(out.tail).replace("```", "'''").splitlines()[-LINES_MAX:]
+        parts += ["```text", *tail, "```", ""]
+    return [_clean(part) for part in parts]
+
+
+def _command(command: Sequence[str]) -> str:
+    return shlex.join(["python" if word == sys.executable else word for word in command])
+
+
+def _words(name: str) -> str:
+    return name.replace("_per_s", "/s").replace("_", " ")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "–" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
+
+
+def _clean(text: str) -> str:
+    """Return a text without the paths of this machine, and without the ends of table cells."""
+    return _TEMPORARY.sub("PATH", text.replace(str(ROOT), ".")).replace("|", "/") if text else ""
+
+
+def _commit() -> str:
+    command = ["git", "log", "-1", "--format=%h, %cs"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=no"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if found.returncode:
+        return "unknown (not a git clone)"
+    return found.stdout.strip() + (", with uncommitted changes" if changed.stdout.strip() else "")
+
+
+def _machine() -> str:
+    model = ""
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        names = re.findall(r"^model name\s*:\s*(.+)$", cpus.read_text(), re.MULTILINE)
+        model = names[0] if names else ""
+    memory = Path("/proc/meminfo")
+    size = ""
+    if memory.exists():
+        kilobytes = re.search(r"MemTotal:\s*(\d+)", memory.read_text())
+        size = f", {int(kilobytes[1]) / 1e6:.0f} GB of memory" if kilobytes else ""
+    load = f", load {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
+    return f"{model or platform.machine()}, {os.cpu_count()} cores{size}{load}"
+
+
+def _versions() -> str:
+    server = subprocess.run(
+        [str(binaries_find(None) / "postgres"), "--version"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    store = memory_store()
+    sqlite = ".".join(map(str, store.sqlite_version))
+    store.close()
+    return (
+        f"Python {platform.python_version()}, {server.stdout.strip()}, SQLite {sqlite}, "
+        f"{platform.system()} {platform.release()}"
+    )

@@ -1,0 +1,186 @@
+"""The driver of `make prove`: verdicts, time limits, bars, the report and its table."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import chaos, chaos_load
+from tests.prove import report, runner
+from tests.prove.__main__ import main, prove
+from tests.prove.proofs import PROOFS, SEEDS, Bar, Proof, zero
+
+
+def shell(script: str) -> list[str]:
+    return [sys.executable, "-c", script]
+
+
+def proof(script: str, *bars: Bar, minutes: float = 1) -> Proof:
+    return Proof(name="a proof", shows="It shows.", minutes=minutes,
+                 command=lambda _: shell(script), bars=bars, shown=("lost",))  # fmt: skip
+
+
+FIGURES = 'import json; print("noise"); print(json.dumps({"lost": %d}))'
+
+
+class TestRunner:
+    """Commands end, and leave nothing behind."""
+
+    @pytest.mark.parametrize(
+        ("code", "figures", "late", "verdict"),
+        [
+            (0, [{"lost": 0}], None, "holds"),
+            (1, [{"lost": 0}], None, "fails"),
+            (0, [], None, "fails"),
+            (0, [{"lost": 0}], 60.0, "fails"),
+            (0, [{"skipped": "no root"}], None, "not run"),
+            (0, [{"skipped": "no root"}, {"lost": 0}], None, "holds"),
+            (0, [{"passed": 1, "skipped": 0}], None, "holds"),
+        ],
+    )
+    def test_verdicts(
+        self, code: int, figures: list[dict[str, object]], late: float | None, verdict: str
+    ) -> None:
+        assert runner.judged(code, figures, late)[0] == verdict
+
+    def test_figures_between_other_lines(self, tmp_path: Path) -> None:
+        found = runner.run(shell(FIGURES % 3), 60, tmp_path / "out.log")
+        assert (found.verdict, found.figures) == ("holds", [{"lost": 3}])
+
+    def test_a_command_that_hangs_is_killed_with_its_children(self, tmp_path: Path) -> None:
+        """Also a grandchild in a session of its own, whose parent is gone."""
+        note = tmp_path / "pid"
+        script = (
+            "import subprocess, sys, time\n"
+            "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],"
+            " start_new_session=True)\n"
+            f"open({str(note)!r}, 'w').write(str(p.pid))\n"
+            "time.sleep(600)"
+        )
+        code = (
+            "from pathlib import Path\n"
+            "from tests.prove import runner\n"
+            "runner.END_SECONDS = 1\n"
+            "runner.adopt_orphans()\n"
+            f"found = runner.run({shell(script)!r}, 3, Path({str(tmp_path / 'out.log')!r}))\n"
+            "assert (found.verdict, found.killed) == ('fails', 1), found"
+        )
+        done = runner.run([*shell(code)], 60, tmp_path / "outer.log")
+        assert "it printed no figures" in done.why, done.tail
+        assert not Path(f"/proc/{note.read_text()}").exists() or os.name != "posix"
+
+
+class TestBars:
+    """A figure that is out of bounds or missing fails a proof."""
+
+    def test_bounds(self) -> None:
+        assert Bar("lost", "at most", 0).broken_by([{"lost": 0}, {"other": 1}]) == []
+        assert Bar("lost", "at most", 0).broken_by([{"lost": 2}]) == [
+            "lost is 2, expected at most 0"
+        ]
+        assert Bar("recovery", "at least", 0.95).broken_by([{"recovery": 0.9}])
+        assert zero("lost")[0].broken_by([{}]) == ["the figure lost is missing"]
+
+    @pytest.mark.parametrize(("lost", "verdict"), [(0, "holds"), (1, "fails")])
+    def test_a_proof(self, lost: int, verdict: str) -> None:
+        assert prove(proof(FIGURES % lost, *zero("lost")), 1).outcome.verdict == verdict
+
+    def test_a_part_that_does_not_exist(self) -> None:
+        absent = Proof(name="x", shows="", minutes=1, command=lambda _: [], needs="tests.nowhere")
+        assert prove(absent, 1).outcome.why == "tests.nowhere is not present"
+
+
+class TestTable:
+    """Every proof can be run, and an hour holds them all."""
+
+    def test_an_hour(self) -> None:
+        assert 50 <= sum(one.minutes for one in PROOFS) <= 75
+        assert SEEDS["queue"] + SEEDS["bus"] >= 20_000
+
+    def test_commands(self) -> None:
+        for one in PROOFS:
+            for factor in (0.02, 1.0):
+                words = list(one.command(factor))
+                assert words[:2] == [sys.executable, "-m"]
+                module = words[2]
+                assert one.needs or importlib.util.find_spec(module), module
+                assert all(Path(runner.ROOT, w).exists() for w in words if w.startswith("tests/"))
+
+    def test_names_are_unique(self) -> None:
+        assert len({one.name for one in PROOFS}) == len(PROOFS)
+
+    def test_list(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["--list", "--only", "chaos"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == len(chaos.SCENARIOS) + 1
+
+
+class TestReport:
+    """The report says what failed, in words, without paths of the machine."""
+
+    def test_words(self) -> None:
+        tail = f"{runner.ROOT}/x.py\n/tmp/y"
+        outcome = runner.Outcome(
+            verdict="fails", seconds=61, figures=[{"lost": 1_234}], why="lost is 1234", tail=tail
+        )
+        line = report.Line(proof("", minutes=1), ["python", "-m", "x"], outcome)
+        run = report.Run(began="now", minutes=60, commit="c", machine="m", versions="v")
+        text = report.markdown(run, [line], 61)
+        assert "| a proof | **fails** | 1.0 | lost 1,234 |" in text
+        assert "0 of 1 hold; **fail**: a proof" in text
+        assert str(runner.ROOT) not in text
+        assert "/tmp" not in text
+
+
+class TestChaosAccount:
+    """The account of a chaos scenario finds what is lost, doubled or partial."""
+
+    HISTORY = "ask 1 \nok 1 \nask 2 \nunknown 2 StoreUnavailable\nask 3 \nok 3 \n"
+
+    def test_exact(self) -> None:
+        found = chaos_load.account(self.HISTORY, [("b1", 5, 5, 0, 0), ("b3", 5, 5, 0, 1)], 5)
+        wrong = {name: found[name] for name in ("lost", "doubled", "partial", "unasked")}
+        assert wrong == {"lost": 0, "doubled": 0, "partial": 0, "unasked": 0}
+        assert (found["accepted"], found["retried"], found["unanswered_batches"]) == (10, 1, 1)
+        assert found["errors"] == {"StoreUnavailable": 1}
+
+    @pytest.mark.parametrize(
+        ("rows", "name", "count"),
+        [
+            ([("b1", 5, 5, 0, 0)], "lost", 5),
+            ([("b1", 5, 4, 0, 0), ("b3", 5, 5, 0, 0)], "lost", 1),
+            ([("b1", 5, 5, 2, 0), ("b3", 5, 5, 0, 0)], "doubled", 2),
+            ([("b1", 6, 6, 0, 0), ("b3", 5, 5, 0, 0)], "doubled", 1),
+            ([("b1", 5, 5, 0, 0), ("b2", 3, 3, 0, 0), ("b3", 5, 5, 0, 0)], "partial", 1),
+            ([("b1", 5, 5, 0, 0), ("b3", 5, 5, 0, 0), ("b9", 5, 5, 0, 0)], "unasked", 1),
+        ],
+    )
+    def test_wrong(self, rows: list[tuple[str, int, int, int, int]], name: str, count: int) -> None:
+        assert chaos_load.account(self.HISTORY, rows, 5)[name] == count
+
+    def test_rates(self) -> None:
+        samples = [(0.0, 0), (1.0, 100), (2.0, 200), (6.0, 200), (7.0, 300), (8.0, 400), (9.0, 500)]
+        assert chaos.rates(samples, 0, 2) == [100, 100]
+        assert chaos.mean_rate(samples, 2, 6) == 0
+        assert chaos.recovery_seconds(samples, 6, 9, 100) == 0
+        assert chaos.recovery_seconds(samples, 6, 9, 200) is None
+
+    def test_bars(self) -> None:
+        good = {"scenario": "idle-in-transaction", "lost": 0, "doubled": 0, "partial": 0,
+                "unasked": 0, "recovery": 0.97, "during": 0.72}  # fmt: skip
+        assert chaos.faults_of(good) == []
+        assert len(chaos.faults_of({**good, "recovery": 0.9, "during": 0.6, "lost": 1})) == 3
+
+
+def test_only_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing proof does not stop the others, and the exit code tells."""
+    table = (proof(FIGURES % 1, *zero("lost")), proof(FIGURES % 0, *zero("lost")))
+    monkeypatch.setattr("tests.prove.__main__.PROOFS", table)
+    monkeypatch.setattr(runner, "adopt_orphans", lambda: None)
+    assert main(["--json", "--no-report"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["verdict"] for line in lines] == ["fails", "holds"]
