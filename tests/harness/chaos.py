@@ -146,7 +146,7 @@ class Stage:
 
 
 class Sampler(threading.Thread):
-    """Records how many runs have ended, every second; a time without an answer has no sample."""
+    """Records how many runs have ended, every second; a time without a response has no sample."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(daemon=True)
@@ -177,7 +177,7 @@ def rates(samples: Sequence[tuple[float, int]], since: float, until: float) -> l
 
 
 def mean_rate(samples: Sequence[tuple[float, int]], since: float, until: float) -> float:
-    """Return the runs per second over a whole time, also if nothing answered for a part of it."""
+    """Return the runs per second over a whole time, also if there was no response for a part of it."""
     start = [one for one in samples if one[0] <= since][-1:] or samples[:1]
     end = [one for one in samples if one[0] >= until][:1] or samples[-1:]
     if not samples or end[0][0] <= start[0][0]:
@@ -253,7 +253,7 @@ def _idle_connections(stage: Stage, until: float) -> None:
 
 
 def _disk_full(stage: Stage, until: float) -> None:
-    """Fill the file system of the database; afterwards an operator makes room again."""
+    """Fill the file system of the database; afterwards an operator frees space again."""
     assert stage.disk is not None
     ballast = stage.disk / "ballast"
     try:

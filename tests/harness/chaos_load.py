@@ -2,7 +2,7 @@
 
 The submitter keeps a backlog, so that workers are always busy. Each batch of runs is one
 transaction and has its own correlation id. The submitter writes to its history which batch it is
-about to submit, then whether it was accepted; a batch without an answer may exist or not. The
+about to submit, then whether it was accepted; a batch without a response may exist or not. The
 account compares that history with the database: every run of an accepted batch completed, once.
 """
 
