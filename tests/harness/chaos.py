@@ -177,7 +177,7 @@ def rates(samples: Sequence[tuple[float, int]], since: float, until: float) -> l
 
 
 def mean_rate(samples: Sequence[tuple[float, int]], since: float, until: float) -> float:
-    """Return the runs per second over a whole time, also if there was no response for a part of it."""
+    """Return the runs per second over a whole time, parts without a response included."""
     start = [one for one in samples if one[0] <= since][-1:] or samples[:1]
     end = [one for one in samples if one[0] >= until][:1] or samples[-1:]
     if not samples or end[0][0] <= start[0][0]:
