@@ -14,8 +14,8 @@ from penstock.assembly.settings import (
     SETTINGS,
     api_key_from_environment,
     load,
-    settings_warnings,
 )
+from penstock.assembly.settings.warnings import settings_warnings
 from penstock.bus.push.pusher import PusherOptions
 from penstock.core.clock import DAY, SECOND
 from penstock.core.errors import SettingsError

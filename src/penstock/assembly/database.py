@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from penstock.assembly.settings import Settings, load, sqlite_path, store_file
 from penstock.audit.telemetry import Events
@@ -31,6 +31,7 @@ from penstock.db.store import Store, StoreView
 from penstock.egress.addresses import parse_named_addresses
 
 if TYPE_CHECKING:
+    from penstock.db.postgres.connector import Pooler
     from penstock.flows.gates.evidence import Observation
     from penstock.flows.gates.probe_request import ProbeRequest
     from penstock.probes.runner import ProbeRunner
@@ -39,6 +40,9 @@ __all__ = [
     "build_probes", "connect", "describe_database", "migrate_store", "open_client",
     "open_default_store", "open_store", "sqlite_versions",
 ]  # fmt: skip
+
+REFUSED_SETTINGS: Final = "unsupported startup parameter"
+"""What PgBouncer says to a connection that begins with settings of the server."""
 
 
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
@@ -136,6 +140,16 @@ def sqlite_versions(store: StoreView) -> tuple[tuple[int, ...], tuple[int, ...]]
     return (store.sqlite_version, SAFE_VERSION) if isinstance(store, SqliteStore) else None
 
 
+def find_pooler(settings: Settings) -> Pooler | None:
+    """Return the kind of pooler that PostgreSQL is reached through; None on another engine."""
+    if settings.database_url.startswith("sqlite:"):
+        return None
+    # psycopg is an extra; here it is installed, because the store is open.
+    from penstock.db.postgres.pooler_detection import detect_pooler
+
+    return detect_pooler(settings.database_url)
+
+
 def _connect(settings: Settings, clock: Clock | None = None) -> Store:
     url = settings.database_url
     if url.startswith("sqlite:"):
@@ -146,12 +160,14 @@ def _connect(settings: Settings, clock: Clock | None = None) -> Store:
 
 def _postgres(settings: Settings, clock: Clock | None) -> Store:
     url = settings.database_url
+    pooler = cast("Pooler", settings.database_pooler)
     try:
         # psycopg is an extra: SQLite installations do not have it.
         import psycopg
 
         # The same extra.
-        from penstock.db.postgres.store import PostgresStore
+        from penstock.db.postgres.connector import Connector
+        from penstock.db.postgres.store import SESSION, PostgresStore  # as above
     except ImportError as error:
         raise SettingsError(
             "database_url",
@@ -161,13 +177,18 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
         ) from error
     try:
         # Connect once directly: the pool would try for 10 s and then not report the reason.
-        with psycopg.connect(url, connect_timeout=10) as first:
+        with Connector(url, "penstock", pooler=pooler).open(settings=SESSION) as first:
             version = first.info.server_version
+    except psycopg.ProgrammingError as error:
+        why = " ".join(_masked(error, url).split())
+        raise SettingsError("database_url", "a URL that PostgreSQL's library reads", why) from None
     except psycopg.Error as error:
-        reason = str(error)
-        for secret in parse_postgres_url(url).secrets:
-            reason = reason.replace(secret, MASK)
-        why, fix = explain_failure(reason)
+        if REFUSED_SETTINGS in str(error):
+            fix = "Set PENSTOCK_DATABASE_POOLER, see docs/operations/postgresql.md."
+            raise SettingsError(
+                "database_pooler", "session or transaction: a pooler refuses settings", pooler, fix
+            ) from None
+        why, fix = explain_failure(_masked(error, url))
         text = f"cannot reach {describe_database(url)}: {why}. {fix}"
         raise StoreUnavailable(text) from error
     if is_too_old(version):
@@ -177,8 +198,22 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
             show_version(version),
             "Upgrade that server, or name a newer one.",
         )
-    is_pipelined = settings.postgres_pipeline == "on"
-    return PostgresStore(url, clock, pool_max=settings.pool_size, is_pipelined=is_pipelined)
+    return PostgresStore(
+        url,
+        clock,
+        pool_max=settings.pool_size,
+        is_pipelined=settings.postgres_pipeline == "on",
+        pooler=pooler,
+        direct=settings.database_direct_url,
+    )
+
+
+def _masked(error: Exception, url: str) -> str:
+    """Return what the driver says, without the passwords of the URL."""
+    reason = str(error)
+    for secret in parse_postgres_url(url).secrets:
+        reason = reason.replace(secret, MASK)
+    return reason
 
 
 def build_probes(

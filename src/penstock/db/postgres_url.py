@@ -8,9 +8,25 @@ database name, which error messages quote. Such a URL is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
-from urllib.parse import parse_qs, unquote
+from typing import Any, Final
+from urllib.parse import unquote
+
+WRITABLE: Final = ("any", "read-write", "primary", "prefer-standby")
+"""Values of `target_session_attrs` by which a connection may accept writes."""
+SESSION_ATTRS: Final = (*WRITABLE, "read-only", "standby")
+CONNECT_SECONDS: Final = 5
+"""How long a connection waits for each host."""
+# A server that vanished without closing its connections is noticed after 15 s while data is sent to
+# it, and after 25 s while only its response is awaited.
+_TIMEOUTS: Final[Mapping[str, int]] = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
 
 _SPLIT: Final = re.compile(r"[@/]")
 _HOSTS: Final = re.compile(r"[A-Za-z0-9._%-]*|\[[0-9A-Fa-f:.%]+\]")
@@ -27,6 +43,16 @@ class PostgresUrl:
     """The password as written and decoded, longest first."""
     is_clear: bool
     """Whether each part can be what it stands for; otherwise the user info is not encoded."""
+    hosts: tuple[str, ...] = ()
+    """Hosts with ports, in the order in which they are tried; `host` of the query included."""
+    parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Parameters of the query, the last of each name."""
+
+    @property
+    def session_attrs(self) -> str:
+        """Which servers are accepted; of several hosts, only one that accepts writes."""
+        default = "read-write" if len(self.hosts) > 1 else "any"
+        return self.parameters.get("target_session_attrs", default)
 
 
 def parse_postgres_url(url: str) -> PostgresUrl:
@@ -40,14 +66,54 @@ def parse_postgres_url(url: str) -> PostgresUrl:
     hosts, _, name = address.partition("/")
     is_clear = "@" not in address and "#" not in address and all(map(_is_host, hosts.split(",")))
     password = info.partition(":")[2]
-    given = parse_qs(query).get("password", [])
-    secrets = {password, unquote(password), *given}
+    pairs = [pair.partition("=") for pair in query.split("&") if pair]
+    parameters = {unquote(name): unquote(value) for name, _, value in pairs}
+    secrets = {password, unquote(password)}
+    secrets |= {unquote(value) for name, _, value in pairs if unquote(name) == "password"}
     if not is_clear:
         hidden = url.partition("://")[2].rpartition("@")[0]
         secrets |= {part for part in re.split(r"[:/@?#]", f"{info}:{hidden}") if len(part) > 2}
     shown = f"{hosts}/{name}" if name else hosts
     kept = sorted(filter(None, secrets), key=len, reverse=True)
-    return PostgresUrl(shown if is_clear else "", tuple(kept), is_clear)
+    listed = parameters.get("host") or parameters.get("hostaddr") or hosts
+    return PostgresUrl(
+        shown if is_clear else "", tuple(kept), is_clear, tuple(listed.split(",")), parameters
+    )
+
+
+def postgres_url_problem(url: str) -> tuple[str, str, str] | None:
+    """Return (what was expected, what was found, the fix) of a URL that is clear but not usable."""
+    parsed = parse_postgres_url(url)
+    shown = ",".join(parsed.hosts)
+    if len(parsed.hosts) > 1 and not all(parsed.hosts):
+        return "a host on each side of a comma", shown, "For example: postgresql://a:5432,b:5432/x"
+    for host in () if {"host", "hostaddr"} & parsed.parameters.keys() else parsed.hosts:
+        _, colon, port = ("", "", "") if host.endswith("]") else host.rpartition(":")
+        if colon and port and not 0 < int(port) < 65_536:
+            return "a port from 1 to 65535", shown, "Write each host as name:port."
+    ports = parsed.parameters.get("port", "").split(",")
+    if len(ports) not in (1, len(parsed.hosts)):
+        found = f"{len(ports)} ports for {len(parsed.hosts)} hosts"
+        return "one port, or one for each host", found, "Write each host as name:port."
+    if parsed.session_attrs not in SESSION_ATTRS:
+        fix = f"Use one of {', '.join(SESSION_ATTRS)}."
+        return "a known target_session_attrs", parsed.session_attrs[:40], fix
+    return None
+
+
+def connection_options(url: str, **more: Any) -> dict[str, Any]:
+    """Return what to connect to a URL with: `more`, timeouts, and which of several hosts to accept.
+
+    Parameters in the URL take precedence, except over `more`; `options` of both are joined.
+    """
+    parsed = parse_postgres_url(url)
+    defaults: dict[str, Any] = dict(_TIMEOUTS)
+    if len(parsed.hosts) > 1:
+        defaults["target_session_attrs"] = parsed.session_attrs
+    chosen = {name: v for name, v in defaults.items() if name not in parsed.parameters}
+    if more.get("options") and parsed.parameters.get("options"):
+        more["options"] = f"{more['options']} {parsed.parameters['options']}"
+    return {**chosen, **more}
 
 
 def _is_host(text: str) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.db.postgres_url import connection_options
 from penstock.probes.names import table_quoted
 from penstock.probes.protocol import (
     Dialect,
@@ -114,8 +115,11 @@ class PostgresWarehouse:
             self._url,
             autocommit=True,  # transactions are begun and ended explicitly here
             prepare_threshold=None,
-            connect_timeout=max(2, math.ceil(seconds)),
-            application_name="penstock-probe",
+            **connection_options(
+                self._url,
+                connect_timeout=max(2, math.ceil(seconds)),
+                application_name="penstock-probe",
+            ),
         )
         return connection
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from penstock.core.clock import Clock, Micros, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.core.redact import redact_text
+from penstock.db.postgres_url import connection_options
 from penstock.sinks import sql as shared
 from penstock.sinks import statements as sql
 from penstock.sinks.protocol import AuditRecord, Document, Fate, SinkTx, is_conflict
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CONNECT_SECONDS: Final = 10
+READ_ONLY: Final = "25006"
+"""SQLSTATE of a write that a server refuses because it is a standby."""
 TRIES: Final = 8
 LOCK: Final = 8_207_315
 """Key of the advisory lock that serializes the creation of tables."""
@@ -143,7 +145,9 @@ class PostgresSink:
         connection = self._take() or self._connect()
         try:
             yield connection
-        except BaseException:
+        except BaseException as error:
+            if getattr(error, "sqlstate", None) == READ_ONLY:
+                connection.close()  # its server was demoted: connect to the promoted one
             if connection.closed or connection.broken:
                 self.close()
             raise
@@ -176,9 +180,7 @@ class PostgresSink:
             connection = psycopg.connect(
                 self._url,
                 autocommit=True,  # transactions are explicit
-                connect_timeout=CONNECT_SECONDS,
-                application_name="penstock-sink",
-                options=SESSION,
+                **connection_options(self._url, application_name="penstock-sink", options=SESSION),
             )
             connection.execute(_DURABLE)
             return connection

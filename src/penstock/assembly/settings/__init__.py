@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from penstock.assembly.settings.database_urls import check_database_url, check_pooler
 from penstock.assembly.settings.setting import PREFIX, Kind, Setting, read_value
 from penstock.core.errors import SettingsError
-from penstock.db.postgres_url import parse_postgres_url
 from penstock.egress.addresses import parse_named_addresses
 from penstock.egress.policy import EgressRules
 
@@ -63,7 +63,7 @@ class Settings:
 
     database_url: str = _setting(
         DEFAULT_DATABASE,
-        "Database to use: sqlite:PATH or postgresql://…",
+        "Database to use: sqlite:PATH or postgresql://…, also with several hosts.",
         flag="--database-url",
         metavar="URL",
     )
@@ -151,6 +151,14 @@ class Settings:
     )
     pool_size: int = _setting(
         10, "Maximum number of PostgreSQL connections per process.", low=2, high=1_000
+    )
+    database_pooler: str = _setting(
+        "none",
+        "Pooler that database_url leads to, such as PgBouncer: none, session or transaction.",
+        choices=("none", "session", "transaction"),
+    )
+    database_direct_url: str = _setting(
+        "", "PostgreSQL without the pooler, for wake-ups and vacuum; empty: database_url."
     )
     sqlite_preallocation: str = _setting(
         "off",
@@ -391,18 +399,6 @@ def egress_rules(settings: Settings) -> EgressRules:
     )
 
 
-def settings_warnings(settings: Settings) -> list[str]:
-    """List combinations that work but are probably mistakes."""
-    found = []
-    if settings.session_beat * 3 > settings.session_lease:
-        found.append(
-            "session_beat is more than a third of session_lease: two missed heartbeats lose it"
-        )
-    if settings.database_url.startswith("postgres") and settings.pool_size < 4:
-        found.append("pool_size below 4 makes services wait for each other's connections")
-    return found
-
-
 def _from_file(file: Path) -> dict[str, Any]:
     import tomllib  # on use: see the module's docstring
 
@@ -433,21 +429,8 @@ def _unknown(shown: str, name: str) -> SettingsError:
 
 def _check(settings: Settings) -> None:
     parse_named_addresses(settings.warehouses, "warehouses")
-    url = settings.database_url
-    if not url.startswith(("sqlite:", "postgresql://", "postgres://")):
-        raise SettingsError(
-            "database_url",
-            "sqlite:PATH or postgresql://user@host/name",
-            url.partition(":")[0],  # the rest may contain a password
-            "For a file in this folder: sqlite:penstock.db",
-        )
-    if url.startswith("postgres") and not parse_postgres_url(url).is_clear:
-        raise SettingsError(
-            "database_url",
-            "a URL whose user and password are percent-encoded",
-            "another (not shown)",
-            "Write / as %2F, @ as %40, : as %3A, # as %23 and ? as %3F.",
-        )
+    check_database_url(settings.database_url)
+    check_pooler(settings.database_url, settings.database_pooler, settings.database_direct_url)
     if 0 < len(settings.scheduler_token) < TOKEN_MIN:
         raise SettingsError(
             "scheduler_token",

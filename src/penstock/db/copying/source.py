@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import sql
 
+from penstock.db.postgres_url import connection_options
 from penstock.db.sqlite.store import open_connection
 
 ROWS: Final = 5_000
@@ -45,7 +46,7 @@ def snapshot_of(place: Path | str) -> Iterator[CopySource]:
         finally:
             connection.close()
         return
-    with psycopg.connect(place) as session:
+    with psycopg.connect(place, **connection_options(place)) as session:
         session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         session.read_only = True
         yield _PostgresSource(session)

@@ -19,6 +19,7 @@ from penstock.db.copying.source import (
     sequences,
     sqlite_tables,
 )
+from penstock.db.postgres_url import connection_options
 from penstock.db.sqlite.store import open_connection
 
 PREFILLED: Final = frozenset({"counters"})
@@ -32,7 +33,7 @@ def copy_to_postgres(
 ) -> dict[str, int]:
     """Copy everything into an empty, migrated PostgreSQL database, in one transaction."""
     counts: dict[str, int] = {}
-    with psycopg.connect(url) as session:
+    with psycopg.connect(url, **connection_options(url)) as session:
         wanted = _matching(source.tables(), postgres_tables(session))
         _refuse_rows(where, [t for t in wanted if session.execute(_any_row(t)).fetchone()])
         session.execute("ALTER TABLE alerts DISABLE TRIGGER USER")

@@ -31,6 +31,8 @@ PREPARED_MAX: Final = 500
 _NO_TYPE, _BOOL, _BYTEA, _INT8, _FLOAT8, _INT8_ARRAY = 0, 16, 17, 20, 701, 1016
 _MARK: Final = re.compile(r"%(?:\((\w+)\)s|%)")
 _DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
+WAITS_FOR_STANDBY: Final = "SyncRepWaitForLSN"
+"""The server's function that warns when a commit no longer waits for its standby."""
 STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
 """A prepared statement is gone or no longer fits its tables: replace the connection."""
 
@@ -115,6 +117,8 @@ def verbatim(label: str, text: str) -> PipelinedStatement:
 class PostgresSession(psycopg.Connection[Row]):
     """A connection that tracks the statements prepared on it."""
 
+    keeps_statements = True
+    """Whether the server's session is this connection's own, so that statements stay prepared."""
     _wire: StatementPipeline | None = None
 
     @property
@@ -135,7 +139,7 @@ class StatementPipeline:
     """Whether several statements are sent in one flush, so that it pays to queue them."""
     prepared = staticmethod(prepared)
 
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+    def __init__(self, connection: PostgresSession) -> None:
         self.connection = connection
         # If psycopg prepared statements itself, it would deallocate all of them on ROLLBACK.
         connection.prepare_threshold = None
@@ -143,6 +147,9 @@ class StatementPipeline:
         self._loading = Transformer(connection)
         self._names: OrderedDict[tuple[bytes, tuple[int, ...]], bytes] = OrderedDict()
         self._made = 0
+        self._keeps_statements = connection.keeps_statements
+        self._is_unreplicated = False
+        connection.add_notice_handler(self._on_notice)
 
     @property
     def is_dead(self) -> bool:
@@ -171,11 +178,28 @@ class StatementPipeline:
                 ask.result = _Received(self, result)
         if len(results) < len(sent):
             raise psycopg.OperationalError("the connection to PostgreSQL is lost")
+        self._check_replicated()
 
     def load_rows(self, result: PGresult) -> list[Row]:
         """Return the rows of a result, as Python values."""
         self._loading.set_pgresult(result)
         return self._loading.load_rows(0, result.ntuples, tuple)
+
+    def _on_notice(self, diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.source_function == WAITS_FOR_STANDBY:
+            self._is_unreplicated = True
+
+    def _check_replicated(self) -> None:
+        """Raise if a commit stopped waiting for its synchronous standby, which may not have it.
+
+        The server reports such a commit as done, with a warning. Its outcome is as unknown as that
+        of a connection that broke, so the connection is closed.
+        """
+        if self._is_unreplicated:
+            self.connection.close()
+            raise psycopg.OperationalError(
+                "the wait for the synchronous standby was cancelled: a failover may lose the commit"
+            )
 
     def _error_of(self, result: PGresult) -> psycopg.Error:
         error = pgerrors.error_from_result(result)
@@ -188,6 +212,8 @@ class StatementPipeline:
     ) -> list[tuple[PipelinedStatement, bytes | None]]:
         """Queue the statements, each new one after its PREPARE. Return what was queued."""
         pg, names = self._pg, self._names
+        if not self._keeps_statements:
+            return self._queue_unnamed(asks)
         if len(asks) == 1 and (found := names.get(_key(asks[0]))) is not None:
             names.move_to_end(_key(asks[0]))
             pg.send_query_prepared(found, _sent(asks[0]).values)
@@ -221,6 +247,19 @@ class StatementPipeline:
             sent.append((ask, None))
         pg.pipeline_sync()
         return sent
+
+    def _queue_unnamed(
+        self, asks: Sequence[PipelinedStatement]
+    ) -> list[tuple[PipelinedStatement, bytes | None]]:
+        """Queue the statements, each to be planned for this call only."""
+        if len(asks) > 1:
+            self._pg.enter_pipeline_mode()
+        for ask in asks:
+            encoded = _sent(ask)
+            self._pg.send_query_params(encoded.text, encoded.values, encoded.types)
+        if len(asks) > 1:
+            self._pg.pipeline_sync()
+        return [(ask, None) for ask in asks]
 
     def _fetch(self, *, is_pipeline: bool) -> list[PGresult]:
         """Return the results in order; fewer than were sent if the connection broke."""

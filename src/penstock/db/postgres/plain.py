@@ -34,9 +34,9 @@ class PlainStatements(StatementPipeline):
 
     is_pipelined = False
 
-    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+    def __init__(self, connection: PostgresSession) -> None:
         super().__init__(connection)
-        connection.prepare_threshold = 5
+        connection.prepare_threshold = 5 if connection.keeps_statements else None
         connection.prepared_max = PREPARED_MAX
         # psycopg sends an int as the smallest type that holds it: up to three plans per statement.
         connection.adapters.register_dumper(int, Int8Dumper)
@@ -57,6 +57,7 @@ class PlainStatements(StatementPipeline):
                 self.connection.close()
                 raise
             ask.result = _Fetched(cursor)
+        self._check_replicated()
 
 
 class _Fetched:

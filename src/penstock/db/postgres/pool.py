@@ -16,7 +16,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -24,7 +23,6 @@ from psycopg.pq import TransactionStatus
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.db.postgres.pipeline import PostgresSession
 
-CONNECT_TIMEOUT_S = 5
 WAIT_TIMEOUT_S = 10.0
 
 
@@ -103,17 +101,3 @@ def has_no_input(connection: PostgresSession) -> bool:
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)
-
-
-def connect(
-    dsn: str, name: str, session: type[PostgresSession] = PostgresSession, **options: Any
-) -> PostgresSession:
-    """Open a connection in autocommit mode, named for `pg_stat_activity`."""
-    return session.connect(
-        dsn,
-        autocommit=True,
-        application_name=name,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        client_encoding="utf8",
-        **options,
-    )

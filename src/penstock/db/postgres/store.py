@@ -3,16 +3,15 @@
 It differs from SQLite as follows. Writers run concurrently, so a body is repeated after a deadlock
 or a serialization failure. A connection that turns out to be dead before anything was sent is
 replaced transparently. Hints are sent by NOTIFY on a separate connection, never inside a
-transaction. Sessions carry settings and prepared statements, so a connection pooler in between must
-use session pooling, not transaction pooling. Built only by `assembly` and `testing`.
+transaction. Sessions carry settings and prepared statements; behind a pooler that assigns a session
+to each transaction, settings are made in every transaction and statements are not kept. Built only
+by `assembly` and `testing`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -22,24 +21,23 @@ from psycopg import sql
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
-from penstock.core.ids import new_boot_id, stable_fraction
+from penstock.core.ids import stable_fraction
 from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
-from penstock.db.notifier import HintSender, HubWaiter, WakeHub, after_commit
+from penstock.db.notifier import HubWaiter, after_commit
+from penstock.db.postgres.connector import Connector, Pooler, set_config
 from penstock.db.postgres.pipeline import PostgresSession
 from penstock.db.postgres.plain import PlainSession
-from penstock.db.postgres.pool import ConnectionPool, connect, has_no_input
+from penstock.db.postgres.pool import ConnectionPool, has_no_input
 from penstock.db.postgres.transaction import DeadConnection, PostgresTx
+from penstock.db.postgres.wakes import PostgresWakes
 from penstock.db.scoped import ScopedStore, tenant_statements
 from penstock.db.store import Capabilities, Single, StoreView, Tx
 from penstock.db.tenant_isolation import tenant_isolation_get
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CHANNEL = "penstock"
-NOTIFY = "SELECT pg_notify(%(channel)s, %(note)s)"
 ATTEMPTS_MAX = 8
 BEGIN_WRITE: tuple[str, ...] = ("BEGIN",)
 BEGIN_READ: tuple[str, ...] = (
@@ -52,11 +50,15 @@ ENTER_CLUSTER = "enter_cluster"
 """The step that follows a restore into another cluster, listed like a migration."""
 # A plan prepared while a queue table was empty must not scan the table once it has filled. Small
 # statements are planned once, not at every call, because planning takes longer than running them.
-SESSION = (
-    "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
-    "-c lock_timeout=30000 -c jit=off -c random_page_cost=1.1 "
-    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
-)
+SESSION: Mapping[str, str] = {
+    "idle_in_transaction_session_timeout": "60000",
+    "statement_timeout": "120000",
+    "lock_timeout": "30000",
+    "jit": "off",
+    "random_page_cost": "1.1",
+    "enable_seqscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 
 
 class PostgresStore:
@@ -70,30 +72,33 @@ class PostgresStore:
         pool_max: int = 10,
         name: str = "penstock",
         is_pipelined: bool = True,
+        pooler: Pooler = "none",
+        direct: str = "",
     ) -> None:
         """Connect lazily to `dsn`. An injected `clock` replaces the database's time.
 
-        `is_pipelined`: send several statements in one flush; otherwise use psycopg's cursors.
+        is_pipelined: send several statements in one flush; otherwise use psycopg's cursors.
+        pooler: what `dsn` leads to if it is not PostgreSQL itself.
+        direct: URL that leads past the pooler, for LISTEN and VACUUM.
         """
         self.events: object | None = None
         self._dsn = dsn
         self._clock = clock
         self._system = SystemClock()
         self._name = name
-        self._id = new_boot_id()
         self._closed = False
         self._inside = threading.local()
-        self._hub = WakeHub()
         self._close_hooks = CloseHooks()
-        self._hint_sender = HintSender(self._send_hints, "penstock-notify")
-        self._notify_connection: PostgresSession | None = None
-        self._listener: threading.Thread | None = None
-        self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
         self._has_isolation: bool | None = None
         self._is_pipelined = is_pipelined
-        self._session = PostgresSession if is_pipelined else PlainSession
-        self._pool = ConnectionPool(lambda: open_session(dsn, name, self._session), size=pool_max)
+        session = PostgresSession if is_pipelined else PlainSession
+        self._pooler = pooler
+        self._connector = Connector(dsn, name, session, pooler)
+        self._direct = Connector(direct, name, session) if direct else self._connector
+        self._wakes = PostgresWakes(self._connector, self._direct)
+        self._begin_read, self._begin_write = begin_statements(pooler)
+        self._pool = ConnectionPool(lambda: self._connector.open(settings=SESSION), size=pool_max)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -101,18 +106,18 @@ class PostgresStore:
         return Capabilities(
             engine="postgres",
             concurrent_writers=True,
-            cross_process_wake=True,
+            cross_process_wake=self._wakes.receives,
             partitioned_history=True,
             row_level_security=True,
         )
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only snapshot."""
-        return self._attempt(body, BEGIN_READ)
+        return self._attempt(body, self._begin_read)
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in one durable transaction."""
-        return self._attempt(body, BEGIN_WRITE)
+        return self._attempt(body, self._begin_write)
 
     def reserved(self) -> PostgresStore:
         """Return a store with its own connection, which no other caller can use."""
@@ -122,6 +127,7 @@ class PostgresStore:
             pool_max=1,
             name=f"{self._name}-reserved",
             is_pipelined=self._is_pipelined,
+            pooler=self._pooler,
         )
         self._children.append(child)
         return child
@@ -137,7 +143,7 @@ class PostgresStore:
             self._has_isolation = self.read(tenant_isolation_get).stands
         if not self._has_isolation:
             return ScopedStore(self, customer_key, read=self.read, write=self.write)
-        begin_read, begin_write = BEGIN_READ + confined, BEGIN_WRITE + confined
+        begin_read, begin_write = self._begin_read + confined, self._begin_write + confined
         return ScopedStore(
             self,
             customer_key,
@@ -147,18 +153,11 @@ class PostgresStore:
 
     def wake(self, channels: Iterable[str]) -> None:
         """Wake waiters in this and other processes; there may be work."""
-        names = list(channels)
-        self._hint_sender.send(names, has_local_waiter=self._hub.notify(names))
+        self._wakes.wake(channels)
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """Return a waiter for wake-ups on the channels."""
-        with self._listener_lock:
-            if self._listener is None:
-                self._listener = threading.Thread(
-                    target=self._listen_loop, name="penstock-listen", daemon=True
-                )
-                self._listener.start()
-        return self._hub.listen(channels)
+        return self._wakes.listen(channels)
 
     def migrate(self) -> list[str]:
         """Apply missing migrations; return their names."""
@@ -200,7 +199,7 @@ class PostgresStore:
         Files keep their size: giving pages back would lock the table, and it grows again soon.
         """
         try:
-            with connect(self._dsn, f"{self._name}-vacuum") as connection:
+            with self._direct.open("vacuum") as connection:
                 for table in tables:
                     text = sql.SQL("VACUUM (SKIP_LOCKED, TRUNCATE FALSE) {}")
                     connection.execute(text.format(sql.Identifier(table)))
@@ -219,12 +218,7 @@ class PostgresStore:
         self._closed = True
         for child in self._children:
             child.close()
-        self._hint_sender.close()
-        if self._listener is not None:
-            self._listener.join(timeout=5)
-        if self._notify_connection is not None:
-            with contextlib.suppress(psycopg.Error):
-                self._notify_connection.close()
+        self._wakes.close()
         self._pool.close()
 
     def _attempt(
@@ -235,6 +229,7 @@ class PostgresStore:
         is_single = isinstance(body, Single) and begin is BEGIN_WRITE
         open_tx = partial(PostgresTx, wake=self.wake, events=self.events)
         last: Exception | None = None
+        was_read_only = False
         for attempt in range(ATTEMPTS_MAX):
             injected = None if self._clock is None else self._clock.now()
             self._inside.body = True
@@ -252,6 +247,13 @@ class PostgresStore:
             except DeadConnection:
                 self._pool.forget_idle()
                 continue
+            except pgerrors.ReadOnlySqlTransaction as error:
+                # After a failover a pooler or proxy may still lead to the server that was demoted.
+                self._pool.forget_idle()
+                if was_read_only or "READ ONLY" in begin[0]:
+                    raise _translated(error) from error
+                was_read_only = True
+                continue
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
                 # Jitter the backoff so that two deadlocked transactions do not collide again.
@@ -268,46 +270,13 @@ class PostgresStore:
             raise StoreUnavailable("PostgreSQL: all connections tried were dead")
         raise StoreBusy(f"PostgreSQL: gave up after {ATTEMPTS_MAX} tries: {last}") from last
 
-    def _send_hints(self, channels: list[str]) -> None:
-        """Send one NOTIFY for many hints, on the sender's own thread and connection."""
-        try:
-            if self._notify_connection is None:
-                # A hint need not survive a crash, so do not wait for the disk.
-                options = "-c synchronous_commit=off"
-                self._notify_connection = connect(
-                    self._dsn, f"{self._name}-notify", self._session, options=options
-                )
-            note = {"channel": CHANNEL, "note": ",".join([self._id, *channels])}
-            wire = self._notify_connection.statement_pipeline
-            wire.send([wire.prepared("notify", NOTIFY, note)])
-        except psycopg.Error:
-            if self._notify_connection is not None:
-                with contextlib.suppress(psycopg.Error):
-                    self._notify_connection.close()
-            self._notify_connection = None
-            raise
 
-    def _listen_loop(self) -> None:
-        """Pass hints from other processes to local waiters; reconnect until the store closes."""
-        while not self._closed:
-            try:
-                with connect(self._dsn, f"{self._name}-listen") as connection:
-                    connection.execute(f"LISTEN {CHANNEL}")
-                    while not self._closed:
-                        for note in connection.notifies(timeout=0.5, stop_after=1):
-                            sender, *channels = note.payload.split(",")
-                            if sender != self._id:
-                                self._hub.notify(channels)
-            except psycopg.Error as error:
-                log.debug("lost the LISTEN connection, reconnecting: %s", error)
-                self._system.sleep(0.2)
-
-
-def open_session(
-    dsn: str, name: str, session: type[PostgresSession] = PostgresSession
-) -> PostgresSession:
-    """Open a connection with the store's timeouts and planner settings."""
-    return connect(dsn, name, session, options=SESSION)
+def begin_statements(pooler: Pooler) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return how reads and writes begin; behind a pooler, settings last for one transaction."""
+    if pooler != "transaction":
+        return BEGIN_READ, BEGIN_WRITE
+    local = set_config(SESSION, is_local=True)
+    return (BEGIN_READ[0], local, *BEGIN_READ[1:]), (*BEGIN_WRITE, local)
 
 
 def _run_single(connection: PostgresSession, tx: PostgresTx, body: Callable[[Tx], T]) -> T:

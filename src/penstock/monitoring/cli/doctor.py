@@ -82,6 +82,7 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
         with app.client(settings) as client:
             yield CheckResult("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
+            yield from _pooler(settings)
             yield _disk(client)
             yield from _writes(client, settings)
             yield from _snapshots(client)
@@ -108,7 +109,7 @@ def _python() -> CheckResult:
 
 def _settings(settings: Settings) -> Iterator[CheckResult]:
     # Already loaded at this point; imported here to keep `penstock --help` fast.
-    from penstock.assembly.settings import settings_warnings
+    from penstock.assembly.settings.warnings import settings_warnings
 
     found = settings_warnings(settings)
     for text in found:
@@ -139,6 +140,25 @@ def _sqlite(client: Client) -> Iterator[CheckResult]:
     else:
         says = f"library {mine} can corrupt a WAL when several processes write (fixed in {safe})"
         yield CheckResult("sqlite", "WARN", says, "pip install pysqlite3, or run a single process.")
+
+
+def _pooler(settings: Settings) -> Iterator[CheckResult]:
+    """Check that a connection pooler in front of PostgreSQL is known to Penstock."""
+    # Imported here because it loads the store.
+    from penstock.assembly.database import find_pooler
+
+    found, chosen = find_pooler(settings), settings.database_pooler
+    if found is None:
+        return
+    if found == "transaction" and chosen != "transaction":
+        says = f"a pooler in transaction mode, but database_pooler is {chosen}: sessions are shared"
+        yield CheckResult("pooler", "FAIL", says, "Set PENSTOCK_DATABASE_POOLER=transaction.")
+    elif chosen == "transaction" and not settings.database_direct_url:
+        says = "transaction mode without a direct URL: work of other processes is found by polling"
+        yield CheckResult("pooler", "WARN", says, "Set PENSTOCK_DATABASE_DIRECT_URL.")
+    else:
+        says = "none" if found == "none" else f"{found} mode, as set"
+        yield CheckResult("pooler", "OK", says)
 
 
 def _disk(client: Client) -> CheckResult:
