@@ -12,7 +12,7 @@ PROVE_MINUTES ?= 60
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove lock clean
+.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,15 @@ crash: $(STAMP) ## Kill a flow's process at every commit; kill backfills, publis
 
 prove: $(STAMP) ## Run every proof for PROVE_MINUTES (60) and write docs/operations/proof.md; PROVE="--only chaos"
 	$(BIN)/python -m tests.prove --minutes $(PROVE_MINUTES) $(PROVE)
+
+failover: $(STAMP) ## Kill PostgreSQL's primary under load, promote its synchronous standby, report what happened
+	$(BIN)/python -m tests.harness.failover
+
+test-pgbouncer: $(STAMP) ## Run queue, bus and flows through a real PgBouncer (PENSTOCK_TEST_PGBOUNCER=program)
+	@test -n "$$PENSTOCK_TEST_PGBOUNCER" || test -x build/pgbouncer/usr/sbin/pgbouncer || { mkdir -p build/pgbouncer && \
+		cd build/pgbouncer && apt-get download pgbouncer libc-ares2 libevent-2.1-7 && for one in *.deb; do dpkg -x $$one .; done; }
+	PENSTOCK_TEST_PGBOUNCER=$${PENSTOCK_TEST_PGBOUNCER:-$(CURDIR)/build/pgbouncer/usr/sbin/pgbouncer} \
+		$(BIN)/python -m pytest -n 0 tests/db/test_pgbouncer.py $(TESTS)
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
 	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra bigquery --extra firestore --extra oidc --extra pubsub --extra nats \

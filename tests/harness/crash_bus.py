@@ -54,6 +54,8 @@ PAUSE_SECONDS: Final = (0.2, 4.0)
 START_SECONDS: Final = 60
 DRAIN_SECONDS: Final = 300
 ACCEPTED_MIN: Final = 200
+ROOT: Final = str(Path(__file__).parents[2])
+"""Folder of the package `tests`, whose modules the processes run in another folder."""
 LOOPBACK: Final = {"PENSTOCK_EGRESS_HTTP": "allowed", "PENSTOCK_EGRESS_PRIVATE": "allowed"}
 """The receiver is on this machine; pushes to it must be allowed explicitly."""
 
@@ -104,11 +106,11 @@ class ProcessGroup:
             return
         with (self.place.folder / f"{name}.log").open("ab") as output:
             self.running[name] = subprocess.Popen(
-                self._command(name),
+                self.command(name),
                 cwd=self.place.folder,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **LOOPBACK},
+                env={**os.environ, **LOOPBACK, "PYTHONPATH": ROOT},
             )
 
     def kill(self, name: str) -> None:
@@ -150,7 +152,8 @@ class ProcessGroup:
             child.kill()
             child.wait()
 
-    def _command(self, name: str) -> list[str]:
+    def command(self, name: str) -> list[str]:
+        """Return the command line of a process."""
         if name == "server":
             return [
                 sys.executable, "-m", "penstock", "--json", "--database-url",
@@ -184,11 +187,11 @@ def survive(place: CrashTestDatabases, seconds: float, seed: int) -> dict[str, A
     """Run, kill, finish and check; raise Wrong when something is lost or duplicated."""
     chance, clock = random.Random(seed), SystemClock()
     push_port = port_free()
-    cast = ProcessGroup(place, port_free(), push_port, _prepare(place, push_port))
+    cast = ProcessGroup(place, port_free(), push_port, prepare(place, push_port))
     try:
         for name in cast.names():
             cast.start(name)
-        _await_first(place, clock)
+        await_first(place, clock)
         end = clock.monotonic() + seconds
         victims: list[str] = []
         while clock.monotonic() < end:
@@ -198,7 +201,7 @@ def survive(place: CrashTestDatabases, seconds: float, seed: int) -> dict[str, A
             cast.kill(victims.pop())
             cast.restart_ended()
         cast.stop("publisher")
-        _drain(place, clock)
+        drain(place, clock)
         cast.stop("consumer")
         cast.stop("receiver")
         cast.stop("server")
@@ -239,7 +242,7 @@ def _pushed(numbers: Iterable[int]) -> set[int]:
 def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) -> dict[str, int]:
     """Compare one sink with what its subscription should have delivered."""
     sink = open_sink(sink_url)
-    effects = Counter(int(row[0]) for row in _rows(sink, "SELECT n FROM effects"))
+    effects = Counter(int(row[0]) for row in sink_rows(sink, "SELECT n FROM effects"))
     counters = sink.counters(subscription)
     documents = [sink.document(f"keys/{key}") for key in range(KEYS)]
     sink.close()
@@ -256,7 +259,7 @@ def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) 
     }
 
 
-def _prepare(place: CrashTestDatabases, push_port: int) -> str:
+def prepare(place: CrashTestDatabases, push_port: int, role: str = "worker") -> str:
     """Create databases, topic, subscriptions and tables; return the publishers' API key."""
     pulled = Subscription(
         name=SUBSCRIPTION,
@@ -272,16 +275,16 @@ def _prepare(place: CrashTestDatabases, push_port: int) -> str:
         client.topics.create(Topic(name=TOPIC))
         client.subscriptions.declare(pulled)
         client.subscriptions.declare(pushed)
-        key = client.keys.create("crashing", "worker", rate=10_000.0).key
+        key = client.keys.create("crashing", role, rate=10_000.0).key
     for url in (place.sink_url, place.push_sink_url):
         sink = open_sink(url)
-        _rows(sink, "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")
+        sink_rows(sink, "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")
         sink.close()
     assert key is not None
     return key
 
 
-def _await_first(place: CrashTestDatabases, clock: SystemClock) -> None:
+def await_first(place: CrashTestDatabases, clock: SystemClock) -> None:
     """Wait until the first batch of any publisher is accepted."""
     end = clock.monotonic() + START_SECONDS
     while not any(history_read(history_of(place, n))[1] for n in range(PUBLISHERS)):
@@ -290,22 +293,24 @@ def _await_first(place: CrashTestDatabases, clock: SystemClock) -> None:
         clock.sleep(0.1)
 
 
-def _drain(place: CrashTestDatabases, clock: SystemClock) -> None:
+def drain(place: CrashTestDatabases, clock: SystemClock) -> None:
     """Wait until the subscriptions have no messages left."""
     end = clock.monotonic() + DRAIN_SECONDS
     with connect(place.database_url) as client:
-        while left := _waiting(client):
+        while left := waiting(client):
             if clock.monotonic() > end:
                 raise Wrong(f"{left} messages still wait {DRAIN_SECONDS} s after the last kill")
             clock.sleep(0.5)
 
 
-def _waiting(client: Client) -> int:
+def waiting(client: Client) -> int:
+    """Return the number of messages that both subscriptions still have to deliver."""
     found = [client.subscriptions.get(name).backlog for name in (SUBSCRIPTION, PUSHED)]
     return sum(one.ready + one.leased + one.delayed + one.behind for one in found)
 
 
-def _rows(sink: Sink, text: str) -> list[tuple[Any, ...]]:
+def sink_rows(sink: Sink, text: str) -> list[tuple[Any, ...]]:
+    """Execute a statement in a sink and return its rows."""
     return sink.transact(lambda tx: tx.execute(text))
 
 

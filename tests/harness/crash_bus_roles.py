@@ -63,11 +63,11 @@ def publisher(url: str, key: str, history: Path, first: int, step: int) -> None:
     written = os.open(history, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     os.write(written, b"\n")  # ends an incomplete line
     for batch in _batches(history, first, step):
-        _record(written, ASKED, [str(n) for n in batch])
+        record(written, ASKED, [str(n) for n in batch])
         while not (ids := _published(url, key, batch)):
             # A stop waits for the response, so that the outcome of the last batch is known.
             clock.sleep(REST_SECONDS)
-        _record(written, ACCEPTED, [f"{n}={one}" for n, one in zip(batch, ids, strict=True)])
+        record(written, ACCEPTED, [f"{n}={one}" for n, one in zip(batch, ids, strict=True)])
         if stopping.wait(REST_SECONDS):
             return
 
@@ -83,7 +83,8 @@ def _batches(history: Path, first: int, step: int) -> Iterator[list[int]]:
         after += step * BATCH
 
 
-def _record(written: int, word: str, numbers: list[str]) -> None:
+def record(written: int, word: str, numbers: list[str]) -> None:
+    """Append a line to a history, durable enough to survive the death of this process."""
     os.write(written, f"{word} {' '.join(numbers)} {END}\n".encode())
 
 
