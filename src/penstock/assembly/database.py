@@ -188,16 +188,13 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
             raise SettingsError(
                 "database_pooler", "session or transaction: a pooler refuses settings", pooler, fix
             ) from None
+        if "unrecognized configuration parameter" in str(error):
+            raise _too_old("an older version") from None
         why, fix = explain_failure(_masked(error, url))
         text = f"cannot reach {describe_database(url)}: {why}. {fix}"
         raise StoreUnavailable(text) from error
     if is_too_old(version):
-        raise SettingsError(
-            "database_url",
-            f"PostgreSQL {VERSION_MIN} or newer",
-            show_version(version),
-            "Upgrade that server, or name a newer one.",
-        )
+        raise _too_old(show_version(version))
     return PostgresStore(
         url,
         clock,
@@ -206,6 +203,12 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
         pooler=pooler,
         direct=settings.database_direct_url,
     )
+
+
+def _too_old(version: str) -> SettingsError:
+    expected = f"PostgreSQL {VERSION_MIN} or newer"
+    fix = "Upgrade that server, or name a newer one."
+    return SettingsError("database_url", expected, version, fix)
 
 
 def _masked(error: Exception, url: str) -> str:
