@@ -26,6 +26,8 @@ from tests.cli.alert_commands import ALERT_REFUSED, ALERT_WRITES
 from tests.cli.reads import READ_AT, READS
 from tests.cli.shop import broken, hello, pair
 
+BUS_FILES = Path(__file__).parent / "bus_files"
+_REVISIONS = re.compile(r'"revision_id": "\w+"')
 _IDS = re.compile(r"\b(run|cfg|key|bf|sil)_[0-9a-z]{8,13}\b")
 _CORRELATION = re.compile(r'"correlation_id": "\w+"')
 _KEYS = re.compile(r"\bpnk_\w+")
@@ -89,7 +91,7 @@ def call(*args: str, stdin: str | None = None, **environment: str) -> CommandRes
 def alike(text: str) -> str:
     """Return a text without values that differ between calls."""
     for pattern, word in (
-        (_CORRELATION, "CORRELATION"),
+        (_CORRELATION, "CORRELATION"), (_REVISIONS, "REVISION"),
         (_KEYS, "KEY"), (_IDS, r"\1"), (_TIMES, "TIME"), (_ACTORS, "ACTOR"), (_RELATIVE, "SPAN"),
     ):  # fmt: skip
         text = pattern.sub(word, text)
@@ -153,9 +155,14 @@ def populate(ways: Pair) -> dict[str, str]:
         ("limits", "set", "bq:t", "--capacity", "3", "--adaptive"),
         ("topics", "create", "rosters"),
         ("subscriptions", "create", "reader", "--topic", "rosters", "--ordered"),
+        ("snapshots", "create", "before", "--subscription", "reader", "--label", "by=ann"),
+        ("schemas", "create", "roster", "--file", str(BUS_FILES / "roster.avsc")),
+        ("schemas", "commit", "roster", "--file", str(BUS_FILES / "roster.avsc")),
         ("topics", "publish", "rosters", '{"n": 1}', "two", "--attribute", "k=v"),
     ):
-        ways.near(*arguments)
+        assert ways.near(*arguments).code == 0, arguments
+    ids["declared"] = str(BUS_FILES / "declared.py")
+    ids["avro"] = str(BUS_FILES / "roster.avsc")
     ids["message"] = ways.near("topics", "publish", "rosters", "x", "--json").json["message_ids"][0]
     pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
     ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
@@ -213,6 +220,21 @@ REFUSED = [
     ("subscriptions create other --topic unknown", 3),
     ("subscriptions create other --topic rosters --filter x", 2),
     ("subscriptions ack reader forged", 2),
+    ("subscriptions diff", 2),
+    ("snapshots show unknown", 3),
+    ("snapshots create before --subscription reader", 4),
+    ("snapshots create other --subscription unknown", 3),
+    ("snapshots create other --subscription reader --label x", 2),
+    ("snapshots seek unknown --subscription reader --yes", 3),
+    ("snapshots delete unknown --yes", 3),
+    ("schemas show unknown", 3),
+    ("schemas revisions unknown", 3),
+    ("schemas create roster --file {avro}", 4),
+    ("schemas create other --file {declared}", 2),
+    ("schemas commit unknown --file {avro}", 3),
+    ("schemas rollback roster unknown", 3),
+    ("schemas delete unknown --yes", 3),
+    ("topics create checked --schema unknown", 3),
     ("configs show cfg_00000000", 3),
     ("configs list --customer unknown", 3),
     ("configs create acme nope --every 5", 2),
@@ -271,6 +293,9 @@ WRITES = [
     "customers set acme --start-tolerance 10m",
     "schedules jitter --above 100 --tolerance 5m --dry-run",
     "keys create ci --role worker --customer acme --expires 90d --rate 5",
+    "schemas commit roster --file {avro}",
+    "schemas commit roster --file {avro} --dry-run",
+    "snapshots delete before --dry-run",
 ]
 
 
@@ -351,6 +376,38 @@ def rows(n: int) -> list[dict[str, Any]]:
         {"customer_id": f"c{i}", "pipeline_template": "hello", "schedule_interval_minutes": 15}
         for i in range(n)
     ]
+
+
+def test_declared_subscriptions(ways: Pair) -> None:
+    """`diff` finds what is missing, `apply` over the URL creates it, then both agree."""
+    declared = str(BUS_FILES / "declared.py")
+    near, far = ways.both("subscriptions", "diff", declared)
+    assert (near.code, far.code) == (1, 1)
+    assert json.loads(far.out) == json.loads(near.out)
+    missing = {(one["kind"], one["name"]) for one in json.loads(near.out)["items"]}
+    assert missing == {("topic", "declared"), ("topic", "audit.dlq"), ("subscription", "audit")}
+    assert ways.near("subscriptions", "apply", declared, "--dry-run").code == 0
+    assert ways.near("subscriptions", "show", "audit").code == 3
+    assert ways.far("subscriptions", "apply", declared, "--yes").code == 0
+    assert "audit.dlq" in ways.near("subscriptions", "show", "audit").out
+    assert [one.code for one in ways.both("subscriptions", "diff", declared)] == [0, 0]
+
+
+def test_snapshots_and_schemas(ways: Pair) -> None:
+    """Seek, roll back, check messages and delete over the URL, seen on the database."""
+    populate(ways)
+    ways.far("subscriptions", "pull", "reader", "--ack")
+    again = ways.far("snapshots", "seek", "before", "--subscription", "reader", "--yes", "--json")
+    assert again.json["delivered_again"] + again.json["purged"] >= 1
+    first = ways.near("schemas", "revisions", "roster", "--json").json["items"][-1]["revision_id"]
+    assert ways.far("schemas", "rollback", "roster", first).code == 0
+    assert len(ways.near("schemas", "revisions", "roster", "--json").json["items"]) == 3
+    assert ways.far("topics", "create", "checked", "--schema", "roster").code == 0
+    assert ways.far("topics", "publish", "checked", '{"team": "ATL"}').code == 0
+    assert ways.near("topics", "publish", "checked", '{"tem": "ATL"}').code == 2
+    assert ways.far("schemas", "delete", "roster", "--revision", first, "--yes").code == 0
+    assert ways.far("snapshots", "delete", "before", "--yes").code == 0
+    assert ways.near("snapshots", "show", "before").code == 3
 
 
 def test_files(ways: Pair) -> None:

@@ -2,8 +2,9 @@
 
     python -m tests.harness.simulate --seeds 5000 [--only bus] [--steps 120] [--json]
 
-First come histories of the queue, flows and limits, then as many of the bus. `--steps` sets how
-many steps each has before it recovers: with fewer, more histories fit into the same time.
+First come histories of the queue, flows and limits, then as many of the bus and of the bridge.
+`--steps` sets how many steps each has before it recovers: with fewer, more histories fit into the
+same time.
 
 Failing seeds are printed with the command that reproduces them; the exit code is then 1.
 """
@@ -21,6 +22,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.core.clock import SystemClock
+from tests.harness.bridge_simulation import (
+    BridgeReport,
+    BridgeSimulationFailed,
+    run_bridge_seed,
+)
 from tests.harness.bus_simulation import BusReport, BusSimulationFailed, run_bus_seed
 from tests.harness.simulation import Options, Report, SimulationFailed, run_seed
 
@@ -44,9 +50,19 @@ def one_of_bus(seed: int, steps: int | None = None) -> BusReport | str:
         return str(error)
 
 
-KINDS: dict[str, tuple[Callable[..., Report | BusReport | str], tuple[str, ...]]] = {
+def one_of_bridge(seed: int, steps: int | None = None) -> BridgeReport | str:
+    """Run one history of the bridge; return its report, or the error text if it failed."""
+    try:
+        return run_bridge_seed(seed) if steps is None else run_bridge_seed(seed, steps)
+    except BridgeSimulationFailed as error:
+        return str(error)
+
+
+AnyReport = Report | BusReport | BridgeReport
+KINDS: dict[str, tuple[Callable[..., AnyReport | str], tuple[str, ...]]] = {
     "queue": (one, ("steps", "commits", "runs", "checks")),
     "bus": (one_of_bus, ("steps", "commits", "messages", "dead", "checks")),
+    "bridge": (one_of_bridge, ("messages", "crashes")),
 }
 """The kinds of histories: the function that runs one, and the counts shown in the summary."""
 

@@ -24,6 +24,8 @@ USAGE = 2
 _FIXES = {
     "topic": "Create it with `penstock topics create`, or see `penstock topics list`.",
     "subscription": "See `penstock subscriptions list`.",
+    "snapshot": "See `penstock snapshots list`.",
+    "schema": "See `penstock schemas list`.",
     "message": "Messages are deleted when their topic's retention ends.",
     "limit": "See `penstock limits list`.",
     "lease": "It has ended or never existed; `penstock limits show LIMIT` lists current leases.",

@@ -134,6 +134,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "bus.cli.subscriptions",
         "Create, inspect, pull, seek and pause subscriptions.",
     ),
+    "snapshots": (
+        "bus.cli.snapshots",
+        "Take, list and delete snapshots of subscriptions; set a subscription to one.",
+    ),
+    "schemas": (
+        "bus.cli.schemas",
+        "Create and list schemas of messages; add, list and repeat their revisions.",
+    ),
     "spool": ("bus.cli.spool", "List and deliver events that wait on disk for the server."),
     "dlq": ("dead_letters.cli.dlq", "List, replay and discard dead letters of runs and messages."),
     "configs": ("schedules.cli.configs", "Create, change, preview and audit customers' schedules."),

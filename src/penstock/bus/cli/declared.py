@@ -11,7 +11,7 @@ import click
 from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.drift import Drift, differences
 from penstock.bus.transports.protocol import Transport
-from penstock.cli.app import App, Command
+from penstock.cli.app import App, Command, dry_run_option
 from penstock.cli.arguments import confirm
 from penstock.core.errors import Conflict, InvalidInput
 
@@ -43,6 +43,7 @@ def diff(app: App, modules: Sequence[str], where: str | None) -> None:
 @MODULES
 @TRANSPORT
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def apply(app: App, modules: Sequence[str], where: str | None, yes: bool) -> None:
     """Create or change topics and subscriptions as declared; what is not declared stays."""

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from penstock.bus.message import NewMessage
-from penstock.bus.records import MessageDetail, PublishResult, Topic
+from penstock.bus.records import MessageDetail, PublishResult, SchemaSettings, Topic
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import confirm, read_text
@@ -74,12 +74,15 @@ def show(app: App, name: str, customer: str | None) -> None:
 @OWNER_OPTION
 @click.option("--retention", default="7d", show_default=True, metavar="DURATION",
               help="How long messages are kept after publishing.")  # fmt: skip
+@click.option("--schema", metavar="NAME", help="Schema that messages must have, as JSON.")
 @click.pass_obj
-def create(app: App, name: str, customer: str | None, retention: str) -> None:
+def create(app: App, name: str, customer: str | None, retention: str, schema: str | None) -> None:
     """Create a topic; does nothing if it already exists."""
     kept = timedelta(microseconds=parse_duration(retention, "retention"))
+    checked = None if schema is None else SchemaSettings(schema=schema)
+    wanted = Topic(name=name, retention=kept, schema_settings=checked)
     with app.connect() as client:
-        made = client.topics.create(Topic(name=name, retention=kept), customer=customer)
+        made = client.topics.create(wanted, customer=customer)
     app.emit(made, lambda: click.echo(f"{name} exists."))
 
 
@@ -120,7 +123,7 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
         raise InvalidInput("TEXT", "a message, or --file FILE", None)
     if given["dedupe_id"] is not None and len(texts) > 1:
         raise InvalidInput("dedupe_id", "one message", f"{len(texts)} messages")
-    attributes = dict(_attribute(text) for text in given["attributes"])
+    attributes = dict(parse_attribute(text, "attribute") for text in given["attributes"])
     more = {name: given[name] for name in ("ordering_key", "dedupe_id") if given[name] is not None}
     messages = [NewMessage(data=text.encode(), attributes=attributes, **more) for text in texts]
     ids: list[str] = []
@@ -188,8 +191,9 @@ def content(data: bytes, most: int = 2_000) -> str:
     return output.escape_control(text[:most]) + ("…" if len(text) > most else "")
 
 
-def _attribute(text: str) -> tuple[str, str]:
+def parse_attribute(text: str, field: str) -> tuple[str, str]:
+    """Return name and value of K=V."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise InvalidInput("attribute", "key=value", text)
+        raise InvalidInput(field, "key=value", text)
     return key, value
