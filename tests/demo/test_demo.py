@@ -66,7 +66,9 @@ def test_nba_demo(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "demo.db")
     record = shell.json("demo", "--seconds", "1")
     assert record["is_true"], record
-    assert len(record["claims"]) == 8
+    assert len(record["claims"]) == 9
+    (dead,) = shell.json("dlq", "list")["items"]
+    assert (dead["subscription"], dead["attempts"]) == ("picks-to-app", 3)
     night, morning, evening = ("\n".join(answer) for answer in record["answers"])
     assert "Waiting for feed.nbac_play_by_play (0/1250 rows" in night
     assert "odds_api_player_points_props_scraper is retried at" in morning

@@ -14,7 +14,9 @@ from penstock.core.errors import NotFound
 from penstock.core.ids import encode
 from penstock.core.records.validation import convert_input
 from penstock.db.store import Store
+from penstock.flows.explain.facts import FlowFact, PhaseFact
 from penstock.flows.explain.records import FlowTrace
+from penstock.flows.explain.trace import trace
 from penstock.flows.records import CompletionReport
 from penstock.runs.records import Submission
 from penstock.services.binder import Binder
@@ -223,3 +225,22 @@ def test_executions_of_pruned_flows(stage: Stage) -> None:
     executed = {step.processor for step in found.steps if step.kind == "execution"}
     assert {"total", "site"} <= executed
     assert "report" in kinds(found)
+
+
+def test_a_phase_that_the_mode_does_not_run_is_not_lacking() -> None:
+    def phase(name: str, state: str, *after: str) -> PhaseFact:
+        return PhaseFact(name=name, state=state, since=0, after=after)
+
+    def verdict(state: str, *phases: PhaseFact) -> bool | None:
+        flow = FlowFact(
+            flow_id="flow_1", customer="acme", pipeline="nba", partition=DAY, mode="same_day",
+            generation=1, state=state, correlation_id="c", trigger_source="test",
+            opened_by="test", opened_at=0, phases=phases,
+        )  # fmt: skip
+        return trace([flow], [], 0).reached_last
+
+    raw, out = phase("raw", "COMPLETE"), phase("out", "COMPLETE", "raw")
+    skipped = phase("grading", "SKIPPED", "raw")
+    assert verdict("COMPLETE", raw, out, skipped) is True
+    assert verdict("CANCELLED", raw, phase("out", "SKIPPED", "raw")) is False
+    assert verdict("FAILED", phase("raw", "FAILED"), phase("out", "SKIPPED", "raw")) is False

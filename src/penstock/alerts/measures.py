@@ -107,4 +107,6 @@ def shown_value(metric: str, value: float) -> str:
         return format_duration(round(value) * SECOND)
     if unit == "x":
         return f"{value:.3g}"
-    return f"{value:.3g} %" if unit == "%" else f"{value:,.0f}"
+    if unit == "%" and value < 1_000:
+        return f"{value:.3g} %"
+    return f"{value:,.0f} %" if unit == "%" else f"{value:,.0f}"

@@ -22,6 +22,11 @@ class _Finished(Exception):
         super().__init__("a dry run is rolled back")
 
 
+def is_dry_run(store: Transactions) -> bool:
+    """Whether writes are rolled back: a use case of several writes then counts what it would do."""
+    return isinstance(store, DryRunStore)
+
+
 class DryRunStore:
     """Rolls back every write transaction."""
 

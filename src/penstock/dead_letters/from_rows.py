@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Final
+
 from penstock.bus.store.messages import MessageRow
+from penstock.core.clock import HOUR, Micros
 from penstock.core.formatting import id_or_none, parsed
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.core.records.record import time, time_or_none
-from penstock.core.redact import redact
+from penstock.core.redact import redact, redact_text
 from penstock.dead_letters.records import (
     DeadLetter,
     DeadLetterGroup,
@@ -15,7 +19,10 @@ from penstock.dead_letters.records import (
 )
 from penstock.dead_letters.store import DeadLetterGroupRow, DeadLetterRow
 from penstock.runs.attempt_result import error_class
+from penstock.runs.fingerprint import error_text, fingerprint
 
+BUCKETS: Final = 24
+"""Hours, up to now, for which a group has counts."""
 _KINDS: dict[str, DeadLetterKind] = {"run": "run", "delivery": "delivery"}
 
 
@@ -50,19 +57,39 @@ def dead_letter_record(row: DeadLetterRow) -> DeadLetter:
     )
 
 
-def group_record(row: DeadLetterGroupRow) -> DeadLetterGroup:
-    """Return the record of a group of dead letters with the same origin and error type."""
+def group_records(rows: Iterable[DeadLetterGroupRow], now: Micros) -> list[DeadLetterGroup]:
+    """Return a record for each origin and error type, the largest group first."""
+    groups: dict[tuple[str | None, ...], list[DeadLetterGroupRow]] = {}
+    for row in rows:
+        groups.setdefault(row[:6], []).append(row)
+    made = [_group_record(parts, now // HOUR) for parts in groups.values()]
+    return sorted(made, key=lambda one: (-one.count, -decode("dl", one.latest)))
+
+
+def _group_record(parts: Sequence[DeadLetterGroupRow], this_hour: int) -> DeadLetterGroup:
+    newest = max(parts, key=lambda one: one.latest)
+    example = error_text(newest.details)
+    buckets = [0] * BUCKETS
+    for one in parts:
+        if 0 <= (back := this_hour - one.hour) < BUCKETS:
+            buckets[-1 - back] += one.dead_letters
+    texts = {error_text(details) for details in {one.details for one in parts}}
     return DeadLetterGroup(
-        kind=_KINDS[row.kind],
-        pipeline=row.pipeline,
-        phase=row.phase,
-        processor=row.processor,
-        subscription=row.subscription,
-        error_type=row.error_type,
-        count=row.dead_letters,
-        first_at=time(row.first_at),
-        last_at=time(row.last_at),
-        latest=encode("dl", row.latest),
+        kind=_KINDS[newest.kind],
+        pipeline=newest.pipeline,
+        phase=newest.phase,
+        processor=newest.processor,
+        subscription=newest.subscription,
+        error_type=newest.error_type,
+        count=sum(one.dead_letters for one in parts),
+        first_at=time(min(one.first_at for one in parts)),
+        last_at=time(max(one.last_at for one in parts)),
+        latest=encode("dl", newest.latest),
+        error_kind=newest.error_kind,
+        example=redact_text(example),
+        fingerprint=fingerprint(newest.error_type, example),
+        fingerprints=len({fingerprint(newest.error_type, text) for text in texts}),
+        buckets=buckets,
     )
 
 

@@ -104,6 +104,16 @@ class DeadLetterGroup(Record):
     """Time of the newest dead letter in the group."""
     latest: str
     """Id of the newest dead letter in the group."""
+    error_kind: str | None = None
+    """Class of the newest one's error: `poison`, `transient` or `configuration`; null for runs."""
+    example: str = ""
+    """Error text of the newest one, with secrets masked."""
+    fingerprint: str = ""
+    """Fingerprint of that text: equal for texts that differ only in numbers, ids and quotes."""
+    fingerprints: int = 1
+    """Number of different fingerprints in the group: 1 means one cause."""
+    buckets: list[int] = field(default_factory=list)
+    """Number that died in each of the last 24 hours, oldest first, the current hour last."""
 
 
 class DeadLetterMessage(Record):
@@ -132,6 +142,9 @@ class DeadLetterDetail(Record):
     """The undeliverable message; null for runs, and once retention removed it."""
     not_retried: str | None = None
     """Why the run was not retried and what would change it; null for a delivery."""
+    still_kept_until: Time | None = None
+    """Time until which it is kept; null if retention was never applied, and for a message that is
+    gone."""
 
 
 class DeadLetterEdit(Record):

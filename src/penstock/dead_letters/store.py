@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey, SubscriptionKey
 from penstock.db.store import Tx, first, one
+from penstock.runs.fingerprint import TEXT_CHARS
 
 FAR = 2**62
 
@@ -77,7 +78,10 @@ class DeadLetterRow(NamedTuple):
 
 
 class DeadLetterGroupRow(NamedTuple):
-    """Dead letters with the same origin and error type; `latest` is the id of the newest."""
+    """Dead letters with the same origin and error type; `latest` is the id of the newest.
+
+    As read from the store they also have the same text and died in the same hour.
+    """
 
     kind: str
     pipeline: str | None
@@ -89,6 +93,9 @@ class DeadLetterGroupRow(NamedTuple):
     first_at: int
     last_at: int
     latest: int
+    error_kind: str | None
+    details: str | None
+    hour: int
 
 
 def dead_letter_find(
@@ -115,11 +122,9 @@ def dead_letter_get(
     return None if row is None else DeadLetterRow._make(row)
 
 
-def dead_letter_groups(
-    tx: Tx, wanted: DeadLetterRowFilter, *, limit: int = 50
-) -> list[DeadLetterGroupRow]:
-    """Group the newest dead letters by origin and error type, largest group first."""
-    params = asdict(wanted) | {"limit": limit, "most": GROUPED_MAX}
+def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGroupRow]:
+    """Group the newest dead letters by origin, error, its text and hour."""
+    params = asdict(wanted) | {"most": GROUPED_MAX, "chars": TEXT_CHARS}
     rows = tx.rows("dead_letter_groups", params)
     return [DeadLetterGroupRow._make(row) for row in rows]
 

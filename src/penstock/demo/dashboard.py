@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 PORT: Final = 8080
 """Tried first, so that the address is the usual one."""
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
-WAIT_SECONDS: Final = 3_600.0
+STEP_SECONDS: Final = 1.0
+"""How often the services run while the dashboard stays open, and how far time goes on."""
 SESSION_US: Final = 3_650 * DAY
 """A session must outlast the demo, in which half a day passes in half a minute."""
 
@@ -58,16 +59,16 @@ class Audience:
         finally:
             server.stop()
 
-    def stay(self) -> None:
-        """Wait for Ctrl-C, or a signal to end, if the pages stay."""
+    def stay(self, go_on: Callable[[float], None] = lambda _: None) -> None:
+        """Wait for Ctrl-C, or a signal to end, if the pages stay; time goes on by `go_on`."""
         if not self.is_served or not self.is_staying:
             return
         stopped = threading.Event()
         before = {one: signal.signal(one, lambda *_: stopped.set()) for one in STOPS}
         self.say("The dashboard stays open; end it with Ctrl-C.")
         try:
-            while not stopped.is_set():
-                SystemClock().wait(stopped, WAIT_SECONDS)
+            while not SystemClock().wait(stopped, STEP_SECONDS):
+                go_on(STEP_SECONDS)
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)

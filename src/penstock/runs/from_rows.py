@@ -15,11 +15,20 @@ from penstock.core.retry import ErrorType
 from penstock.pipelines.declare.endpoint import shown_url
 from penstock.runs.action_records import Artifact, RunAction, RunCheckpoint
 from penstock.runs.attempt_result import error_class
-from penstock.runs.records import LogEntry, Run, RunEndpoint, RunLogs, RunProgress, Waits
+from penstock.runs.records import (
+    LogEntry,
+    Run,
+    RunEndpoint,
+    RunLogs,
+    RunProgress,
+    SimilarRuns,
+    Waits,
+)
 from penstock.runs.rows import Progress, RunRow, public_ordering_key
 from penstock.runs.states import Admission, RunState
 from penstock.runs.store.actions import KeptAction, KeptArtifact, KeptState
 from penstock.runs.store.logs import LogEntryRow
+from penstock.runs.store.similar import Similar
 
 ACCEPTED: Final = 202
 ADMISSION_NAMES: Mapping[int, Waits] = {
@@ -130,6 +139,18 @@ def endpoint_record(
         if status is None and isinstance(details, dict):
             status = details.get("http_status")
     return RunEndpoint(url=shown_url(url), last_status=status)
+
+
+def similar_record(found: Similar | None) -> SimilarRuns | None:
+    """Return the record of dead runs that failed alike."""
+    if found is None:
+        return None
+    return SimilarRuns(
+        fingerprint=found.fingerprint,
+        runs=found.runs,
+        customers=found.customers,
+        first_at=time(found.first_at),
+    )
 
 
 def logs_record(run_id: int, entries: Sequence[LogEntryRow]) -> RunLogs:

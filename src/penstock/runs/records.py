@@ -263,6 +263,21 @@ class RunInput(Record):
     """Partitions of the flows that reported the changes."""
 
 
+class SimilarRuns(Record):
+    """Dead runs of the last 24 hours that failed alike: same processor, error type and text
+    apart from numbers, ids and quotes.
+    """
+
+    fingerprint: str
+    """Fingerprint of the error, as in the groups of dead letters."""
+    runs: int
+    """Number of such runs, the run itself included; 1,000 if there are more."""
+    customers: int
+    """Number of customers whose runs these are."""
+    first_at: Time
+    """Time at which the first of them died."""
+
+
 class RunDetail(Record):
     """A run with its attempts, journal and progress."""
 
@@ -293,6 +308,11 @@ class RunDetail(Record):
     """Endpoint of an HTTP processor; null for other processors."""
     changed: RunInput | None = None
     """What an incremental processor receives; null for other processors."""
+    similar: SimilarRuns | None = None
+    """Dead runs that failed alike; null unless the run failed and there is one."""
+    still_kept_until: Time | None = None
+    """Time until which the ended run is kept; null for a live run, and if retention was never
+    applied."""
 
 
 class LogEntry(Record):

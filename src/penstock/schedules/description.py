@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from penstock.core.clock import format_duration
 from penstock.core.ids import stable_fraction
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType
 from penstock.schedules.config_input import ConfigInput
+from penstock.schedules.cron.words import cron_text
 from penstock.schedules.rows import ConfigRow
 
 
@@ -20,6 +22,15 @@ def cadence_of(config: ConfigRow) -> Cadence | None:
         timezone=config.timezone if config.schedule_cron else "UTC",
         interval_us=config.interval_us,
     )
+
+
+def schedule_text(config: ConfigRow) -> str:
+    """Return the schedule of a config in words."""
+    if config.schedule_cron:
+        return f"{cron_text(config.schedule_cron)}, {config.timezone}"
+    if config.interval_us:
+        return f"every {format_duration(config.interval_us)}"
+    return f"when a message arrives on {config.event_topic}"
 
 
 def describe(config: ConfigRow) -> dict[str, Any]:

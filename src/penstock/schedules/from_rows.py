@@ -13,7 +13,9 @@ from penstock.core.records.record import minutes, seconds, time, time_or_none
 from penstock.core.redact import redact
 from penstock.pipelines.partition import partition_at, partition_rule_of
 from penstock.pipelines.plan import mode_and_partition
+from penstock.runs.attempt_result import FAILURES_DISABLE
 from penstock.runs.store.admission import PauseRow
+from penstock.schedules.description import schedule_text
 from penstock.schedules.preview import Occurrence
 from penstock.schedules.records import (
     AuditEntry,
@@ -68,6 +70,11 @@ def config_record(row: ConfigRow) -> StoredConfig:
         created_at=time(row.created_at),
         created_by=row.created_by,
         updated_at=time(row.updated_at),
+        schedule_text=schedule_text(row),
+        outcomes=row.outcomes[::-1],
+        failures_until_disabled=max(FAILURES_DISABLE - row.consecutive_failures, 0)
+        if row.is_active
+        else None,
     )
 
 

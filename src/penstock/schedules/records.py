@@ -158,6 +158,12 @@ class StoredConfig(Config):
     """Name of the key or user that created the config."""
     updated_at: Time
     """Time of the last change."""
+    schedule_text: str = ""
+    """The schedule in words: "every day at 02:00, America/New_York"."""
+    outcomes: str = ""
+    """How the last runs ended, oldest first: c completed, f failed, x cancelled; at most 14."""
+    failures_until_disabled: int | None = None
+    """Number of further failures in a row after which it is disabled; null while inactive."""
 
 
 class ConfigChange(Record):

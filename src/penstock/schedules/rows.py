@@ -48,6 +48,7 @@ class ConfigRow(NamedTuple):
     is_paused: int
     event_mapping: str | None = None
     expires_us: Micros | None = None
+    outcomes: str = ""
 
 
 class DueGroup(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.audit.store.kept import HISTORY, RESOLVED, kept_record
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx, first, one
 from penstock.shipping.store import prunable_until
@@ -126,6 +127,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
     shipped = {} if retention.behind_sink is None else prunable_until(tx, retention.behind_sink)
     history_before = min(now - retention.history_us, shipped.get("history", now))
     tx.run("counter_raise", {"name": "history_pruned_to", "value": history_before})
+    kept_record(tx, {HISTORY: retention.history_us, RESOLVED: retention.dead_letters_us})
     return {
         "history": tx.run("history_prune", {"before": history_before, **chunk}),
         "run_logs": tx.run("run_logs_prune", {"before": now - retention.history_us, **chunk}),

@@ -7,6 +7,7 @@ from typing import Final
 from penstock.access.api_keys import Permission
 from penstock.client import Client
 from penstock.core.clock import Clock
+from penstock.web.actions.bus import BUS_ACTIONS
 from penstock.web.actions.control import CONTROL_ACTIONS
 from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
 from penstock.web.actions.many import MANY_ACTIONS
@@ -77,6 +78,7 @@ ACTIONS: Final = (
     *CONTROL_ACTIONS,
     *RECOVERY_ACTIONS,
     *MANY_ACTIONS,
+    *BUS_ACTIONS,
 )
 
 

@@ -308,3 +308,9 @@ SELECT r.run_id, l.name, p.name FROM runs r JOIN processors p ON p.processor = r
 UNION ALL
 SELECT h.run_id, l.name, p.name FROM history h JOIN processors p ON p.processor = h.processor
     JOIN pipelines l ON l.pipeline = p.pipeline WHERE h.run_id {{any ids}};
+
+-- name: kept_set
+-- Store how long records are kept, if it has changed.
+-- scope: system (counters have no customer)
+INSERT INTO counters (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE counters.value <> excluded.value;

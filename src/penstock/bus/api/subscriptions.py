@@ -62,6 +62,7 @@ routes.post(
     Subscriptions.seek,
     query=("customer",),
     idempotency=Idempotency.ACTION,
+    counts_dry=True,
     example={"time": "2025-12-31T02:00:00Z"},
 )
 routes.post(
@@ -70,5 +71,6 @@ routes.post(
     Subscriptions.purge,
     query=("customer",),
     idempotency=Idempotency.ACTION,
+    counts_dry=True,
     result_field="purged",
 )

@@ -12,7 +12,7 @@ from penstock.bus.cli.topics import LIMIT, OWNER_OPTION, content
 from penstock.bus.message import ErrorKind, Nack
 from penstock.bus.records import StoredSubscription, Subscription, SubscriptionDetail
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import JSON, confirm, parse_when
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
@@ -212,13 +212,14 @@ def resume(app: App, name: str, customer: str | None) -> None:
 @click.argument("when", metavar="WHEN")
 @OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> None:
     """Redeliver messages published since WHEN, an ISO time or an age (2h, 3d); purge older ones."""
     with app.connect() as client:
         to = parse_when(when, "when", client.now())
         assert to is not None
-        if not yes and not app.is_json:
+        if not (yes or app.is_json or app.is_dry_run):
             confirm(f"Redeliver messages since {output.format_time(to)} and purge older ones?")
         result = client.subscriptions.seek(name, to_datetime(to), customer=customer)
     text = f"{result.delivered_again} to be redelivered, {result.purged} purged."
@@ -229,10 +230,11 @@ def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> Non
 @click.argument("name")
 @OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete the backlog; its messages will not be delivered."""
-    if not yes and not app.is_json:
+    if not (yes or app.is_json or app.is_dry_run):
         confirm(f"Purge the backlog of {name}?")
     with app.connect() as client:
         count = client.subscriptions.purge(name, customer=customer)

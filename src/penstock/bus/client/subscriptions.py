@@ -35,7 +35,14 @@ from penstock.bus.records import (
 from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
 from penstock.bus.store.bindings import customer_name
 from penstock.bus.store.deliveries import PULL_MAX
-from penstock.bus.store.replay import Seek, delivery_purge, seek_begin, seek_step
+from penstock.bus.store.replay import (
+    Seek,
+    delivery_purge,
+    purge_count,
+    seek_begin,
+    seek_count,
+    seek_step,
+)
 from penstock.bus.store.topics import (
     SYSTEM,
     SubscriptionFilter,
@@ -54,6 +61,7 @@ from penstock.core.errors import NotFound
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Time, Wire
+from penstock.db.dry_run import is_dry_run
 from penstock.db.store import StoreView, Tx
 from penstock.flows.explain.from_rows import cause_tree_record
 from penstock.flows.explain.records import CauseTree
@@ -203,17 +211,29 @@ class Subscriptions(SubscriptionDeclarations):
     def seek(self, name: SubscriptionName, to: SeekTime, *, customer: Owner = None) -> SeekResult:
         """Seek a subscription to a time. Newer messages are delivered again, older ones purged.
 
-        A time in the future purges everything published so far.
+        A time in the future purges everything published so far. A dry run counts both, up to
+        10,000 each.
         """
         at = request_time(to, "time")
+        if is_dry_run(self._store):
+            return seek_record(
+                self._store.read(lambda tx: self._seek_count(tx, name, at, customer))
+            )
         sub, seek = self._store.write(lambda tx: self._begin(tx, name, at, customer))
         while not seek.is_done:
             seek = self._store.write(lambda tx, at=seek: seek_step(tx, sub, at, STEP))  # type: ignore[misc]
         return seek_record(seek)
 
     def purge(self, name: SubscriptionName, *, customer: Owner = None) -> Purged:
-        """Remove all unsettled deliveries of a subscription."""
+        """Remove all unsettled deliveries of a subscription. A dry run counts up to 10,000."""
         before = self._store.read(lambda tx: tx.now()) + 1
+        if is_dry_run(self._store):
+
+            def counted(tx: Tx) -> int:
+                sub = subscription_get(tx, name, self._customer_key(tx, customer))
+                return purge_count(tx, sub, before=before)
+
+            return self._store.read(counted)
 
         def step(tx: Tx) -> int:
             sub = subscription_get(tx, name, self._customer_key(tx, customer))
@@ -285,6 +305,9 @@ class Subscriptions(SubscriptionDeclarations):
         if customer is None and self._names.customer_id is None:
             return SYSTEM
         return self._store.read(lambda tx: self._customer_key(tx, customer))
+
+    def _seek_count(self, tx: Tx, name: str, to: int, customer: str | None) -> Seek:
+        return seek_count(tx, subscription_get(tx, name, self._customer_key(tx, customer)), to)
 
     def _begin(
         self, tx: Tx, name: str, to: int, customer: str | None

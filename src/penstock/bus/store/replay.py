@@ -25,6 +25,8 @@ from penstock.db.store import Row, Tx, first
 
 CHUNK: Final = 500
 SCAN_MAX: Final = 10_000
+COUNT_MAX: Final = 10_000
+"""Up to how many deliveries a dry run counts."""
 
 
 class _Generation(NamedTuple):
@@ -247,6 +249,29 @@ def delivery_purge(
         what = ("subscription", sub.subscription_key, sub.customer_key)
         journal_note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
     return count
+
+
+def seek_count(tx: Tx, sub: SubscriptionRow, to: int) -> Seek:
+    """Return what a seek would do, each count up to COUNT_MAX; change nothing."""
+    _check_attached(sub)
+    now = tx.now()
+    params = {
+        "subscription": sub.subscription_key,
+        "topic": sub.topic_key,
+        "after_at": to - 1,
+        "after_id": FAR_FUTURE,
+        "until": now,
+        "n": COUNT_MAX,
+    }
+    again = len(tx.rows("bus_settled_since", params))
+    purged = purge_count(tx, sub, before=min(to, now))
+    return Seek(to=to, until=now, purged=purged, replayed=again, is_done=True)
+
+
+def purge_count(tx: Tx, sub: SubscriptionRow, *, before: int) -> int:
+    """Return how many deliveries a purge would remove, up to COUNT_MAX; change nothing."""
+    params = {"subscription": sub.subscription_key, "before": before, "n": COUNT_MAX}
+    return len(tx.rows("bus_before", params))
 
 
 def delivery_expire(tx: Tx, sub: SubscriptionRow, n: int = CHUNK) -> int:

@@ -8,11 +8,13 @@ and a rate spreads the replays over future time, so that the caller need not thr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.store.journal import journal_for
+from penstock.audit.store.kept import HISTORY, RESOLVED, kept_until
 from penstock.core.clock import from_datetime, request_time
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.formatting import id_or_none
@@ -29,7 +31,7 @@ from penstock.core.records.record import Meta, Page, time_or_none
 from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.client.deliveries import message_of
 from penstock.dead_letters.client.replays import DeadLetterReplays, ReplayOutcome, journal_note
-from penstock.dead_letters.from_rows import dead_letter_record, dead_message_record, group_record
+from penstock.dead_letters.from_rows import dead_letter_record, dead_message_record, group_records
 from penstock.dead_letters.records import (
     DeadLetter,
     DeadLetterDetail,
@@ -164,10 +166,10 @@ class DeadLetters:
         """
         check_limit(limit)
         given = {"status": status, **filters}
-        rows = self._store.read(
-            lambda tx: dead_letter_groups(tx, self._wanted(tx, given), limit=limit)
+        rows, now = self._store.read(
+            lambda tx: (dead_letter_groups(tx, self._wanted(tx, given)), tx.now())
         )
-        return [group_record(row) for row in rows]
+        return group_records(rows, now)[:limit]
 
     def count(self, *, status: Status = "open", **filters: Unpack[DeadLetterFilters]) -> int:
         """Return the number of dead letters that match; 10,000 if there are more."""
@@ -190,12 +192,14 @@ class DeadLetters:
                     run=shown,
                     message=None,
                     not_retried=whys[-1] if whys else None,
+                    still_kept_until=_kept_until(tx, row),
                 )
             message = message_of(tx, row)
             return DeadLetterDetail(
                 dead_letter=found,
                 run=None,
                 message=None if message is None else dead_message_record(message),
+                still_kept_until=None if message is None else _kept_until(tx, row),
             )
 
         return self._store.read(body)
@@ -288,6 +292,13 @@ class DeadLetters:
             since=0 if since is None else from_datetime(since),
             until=FAR if until is None else from_datetime(until),
         )
+
+
+def _kept_until(tx: Tx, row: DeadLetterRow) -> datetime | None:
+    """Return until when a dead letter is kept: an open one as long as history."""
+    if row.status == "open":
+        return time_or_none(kept_until(tx, HISTORY, row.dead_at))
+    return time_or_none(kept_until(tx, RESOLVED, row.resolved_at))
 
 
 def _step_record(outcome: ReplayOutcome, *, is_dry: bool) -> ReplayStep:

@@ -51,17 +51,18 @@ WHERE d.kind = 'run' AND d.subject = :run_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
 -- name: dead_letter_groups
--- Group the newest dead letters by origin and error type, largest group first.
+-- Group the newest dead letters by origin, error, beginning of its text and hour.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type, count(*),
-    min(g.died_at), max(g.died_at), max(g.dead_letter_id)
+    min(g.died_at), max(g.died_at), max(g.dead_letter_id), g.error_kind, g.details, g.hour
 FROM (SELECT d.kind, l.name AS pipeline, p.phase, p.name AS processor, s.name AS subscription,
-        d.error_type, d.died_at, d.dead_letter_id
+        d.error_type, d.died_at, d.dead_letter_id, d.error_kind,
+        substr(d.error_details, 1, CAST(:chars AS integer)) AS details, d.died_at / 3600000000 AS hour
     {{dead_letter_joins}}
     WHERE {{dead_letter_filter}}
     ORDER BY d.dead_letter_id DESC LIMIT :most) AS g
-GROUP BY g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type
-ORDER BY count(*) DESC, max(g.dead_letter_id) DESC LIMIT :limit;
+GROUP BY g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type, g.error_kind,
+    g.details, g.hour;
 
 -- name: dead_letter_count
 -- Count matching dead letters, up to a maximum.

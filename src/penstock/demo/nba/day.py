@@ -1,9 +1,9 @@
 """The scenario of the nba demo: when sources publish, what fails, and when the operator asks.
 
 It runs from 22:30 on 30 December to 18:45 on the 31st, New York time. At night a source is late and
-a processor fails once; in the morning odds are missing and arrive later; in the evening the
-pipeline prepares the next day. Acts change the data or query the store as users would; `report`
-reads their effects from the store.
+a processor fails once; in the morning odds are missing and arrive later, and an app that cannot use
+the first picks leaves a dead letter; in the evening the pipeline prepares the next day. Acts change
+the data or query the store as users would; `report` reads their effects from the store.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.clock import HOUR, MINUTE, Micros, parse_iso
+from penstock.demo.nba import app_feed
 from penstock.demo.nba.answers import Answer, answer_for
+from penstock.demo.nba.app_feed import lines_published
 from penstock.demo.nba.season import AFTER_GAME, BEFORE_GAME, games_on, publish
-from penstock.demo.nba.warehouse import SEASON, sql
+from penstock.demo.nba.warehouse import SEASON
 from penstock.schedules.records import Config
 
 if TYPE_CHECKING:
@@ -48,6 +50,12 @@ class ScenarioState:
     lines_at: Micros = 0
     lines_before: int = -1
     """Number of the first picks that had a bookmaker's line; -1 until they are counted."""
+
+    def deliver(self) -> None:
+        """Publish what phases announced, and let the app receive it."""
+        self.stage.publish()
+        for text in app_feed.receive(self.stage.client):
+            self.add_line(text)
 
     def add_line(self, text: str) -> None:
         """Add a line to the feed on the screen."""
@@ -81,6 +89,7 @@ def _open(scene: ScenarioState) -> None:
     for cron, _ in SCHEDULES:
         config = Config(pipeline="nba", cron=cron, timezone="America/New_York")
         scene.stage.client.configs.create(CUSTOMER, config, reason="demo")
+    app_feed.subscribe(scene.stage.client)
     scene.stage.add_worker("worker-1", 8)
     SEASON.broken = {BREAKS: 1}
     scene.add_line(
@@ -108,7 +117,7 @@ def _morning(scene: ScenarioState) -> None:
 
 def _lines(scene: ScenarioState) -> None:
     scene.lines_at = scene.stage.clock.now()
-    scene.lines_before = lines_published()
+    scene.lines_before = lines_published(str(TODAY))
     _publish([LINES], TODAY)
     scene.add_line(f"{LINES} is published; the next attempt of its scraper will find it")
 
@@ -141,10 +150,3 @@ def _publish(sources: list[str] | tuple[str, ...], day: date) -> None:
     with SEASON.opened() as connection:
         for source in sources:
             publish(connection, source, day)
-
-
-def lines_published() -> int:
-    """Return how many of today's picks have a bookmaker's line, from the warehouse."""
-    with SEASON.opened() as connection:
-        row = connection.execute(sql("lines"), {"day": str(TODAY)}).fetchone()
-    return int(row[0]) if row else 0

@@ -67,7 +67,8 @@ def run_demo(
         scene = day.ScenarioState(stage)
         with audience.watching(client, settings, events):
             with screen(is_live=is_live, is_silent=is_silent) as show:
-                DemoDriver(scene, events, seconds, show).run()
+                driver = DemoDriver(scene, events, seconds, show)
+                driver.run()
             show_report(
                 check_claims(
                     client,
@@ -77,6 +78,7 @@ def run_demo(
                     seconds=real.monotonic() - began,
                 )
             )
-            audience.stay()
+            audience.stay(driver.go_on)
+            driver.stop()
     finally:
         store.close()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.audit.telemetry import Event, Events, RunEnded
-from penstock.core.clock import MINUTE, Micros, SystemClock
+from penstock.core.clock import MINUTE, SECOND, Micros, SystemClock
 from penstock.core.ids import encode
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import Answer, PhaseStatus, phase_statuses
@@ -73,11 +73,20 @@ class DemoDriver:
         while clock.now() < day.END:
             self._play_due(acts)
             scene.stage.step(self._step(acts))
+            scene.deliver()
             self._refresh(is_done=False)
         scene.stage.upkeep()
-        for worker in scene.stage.workers:
-            worker.stop()
         self._refresh(is_done=True)
+
+    def go_on(self, seconds: float) -> None:
+        """Let time pass after the day, so that what a viewer replays or retries is processed."""
+        self._scene.stage.step(int(seconds * SECOND))
+        self._scene.deliver()
+
+    def stop(self) -> None:
+        """Stop the workers."""
+        for worker in self._scene.stage.workers:
+            worker.stop()
 
     def _step(self, acts: list[ScenarioEvent]) -> Micros:
         """Return the next step: a minute while busy, else up to the next quarter hour or act."""

@@ -11,9 +11,11 @@ from penstock.assembly.process import RunFilter
 from penstock.cli.output import plural
 from penstock.core.clock import MINUTE, from_datetime
 from penstock.core.stored_json import loads
+from penstock.dead_letters.records import ReplayRequest
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import local_time
+from penstock.demo.nba.app_feed import ATTEMPTS, ERROR, FEED, lines_published
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.rows import DecisionFilter
 from penstock.flows.gates.store.gates import decision_list
@@ -66,6 +68,7 @@ class Report:
             f"explain nba {day.TODAY}",
             f"explain nba {day.TODAY} --generation 1",
             "flows list",
+            "dlq list",
             f"gate history nba {day.PLAYED} scrape",
             "pipelines show nba",
             "doctor",
@@ -110,6 +113,7 @@ def check_claims(
         _recovered(past),
         _degraded(past, scene),
         _healed(past, scene),
+        _kept(client),
         _ahead(past),
         _once(past),
         _replayed(client),
@@ -184,7 +188,7 @@ def _degraded(past: DayRecord, scene: ScenarioState) -> Claim:
 def _healed(past: DayRecord, scene: ScenarioState) -> Claim:
     flows = past.of("same_day")
     again = flows[-1].flow if len(flows) > 1 else None
-    lines = day.lines_published()
+    lines = lines_published(str(day.TODAY))
     is_true = (
         len(flows) == 2
         and again is not None
@@ -201,6 +205,22 @@ def _healed(past: DayRecord, scene: ScenarioState) -> Claim:
     return Claim(
         "Late data repaired the result.", text, is_true, {"generations": len(flows), "lines": lines}
     )
+
+
+def _kept(client: Client) -> Claim:
+    """Check that the message the app refused is a dead letter, whole, and can be replayed."""
+    kept = client.dead_letters.list(subscription=FEED).items
+    request = ReplayRequest(subscription=FEED, is_dry_run=True)
+    tried = client.dead_letters.replay_matching(request)
+    whole = [one for one in kept if client.dead_letters.get(one.dead_letter_id).message]
+    ends = [(one.error_type, one.attempts) for one in kept]
+    is_true = ends == [(ERROR, ATTEMPTS)] and len(whole) == len(tried.replayed) == 1
+    text = (
+        f"The app refused the message about the first picks {plural(ATTEMPTS, 'time')}. "
+        f"{plural(len(whole), 'dead letter')} with its message is open, and "
+        f"{len(tried.replayed)} can be replayed now that the picks have lines."
+    )
+    return Claim("A message that failed was kept.", text, is_true, {"dead_letters": len(kept)})
 
 
 def _ahead(past: DayRecord) -> Claim:

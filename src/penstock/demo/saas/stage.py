@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.assembly.process import WorkerOptions, build_services, inline_worker
 from penstock.core.clock import MINUTE, SECOND, Micros
 from penstock.core.ids import stable_fraction
+from penstock.services.upkeep import OutboxPublisher
 
 if TYPE_CHECKING:
     from penstock.assembly.process import InlineWorker, RunContext
@@ -105,6 +106,7 @@ class DemoSimulation:
         )
         made = [one.service for one in scheduled]
         self._scheduler, self._orchestrator, self._admitter, self._sweeper, *self._upkeep = made
+        self._publisher = next(one for one in made if isinstance(one, OutboxPublisher))
         self._swept_at = self._kept_at = 0
 
     def add_worker(self, name: str, slots: int) -> InlineWorker:
@@ -144,6 +146,10 @@ class DemoSimulation:
         if now - self._kept_at >= UPKEEP_US:
             self._kept_at = now
             self.upkeep()
+
+    def publish(self) -> None:
+        """Publish what waits in the outbox."""
+        self._publisher.run_once()
 
     def run_scheduler(self) -> None:
         """Run the scheduler once."""

@@ -19,11 +19,13 @@ from penstock.access.store.registry import customer_get
 from penstock.audit.from_rows import journal_record
 from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.audit.store.journal import journal_for
+from penstock.audit.store.kept import HISTORY, kept_until
 from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import decode, encode
+from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import (
     CorrelationFilter,
     CustomerFilter,
@@ -58,6 +60,7 @@ from penstock.runs.from_rows import (
     logs_record,
     progress_record,
     run_record,
+    similar_record,
 )
 from penstock.runs.hooks import sub_flows_of, upstream_of
 from penstock.runs.records import (
@@ -81,6 +84,7 @@ from penstock.runs.store.runs import (
     run_chain,
     run_get,
 )
+from penstock.runs.store.similar import run_similar
 
 __all__ = ["Runs"]
 
@@ -181,7 +185,7 @@ class Runs:
             state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
             return RunDetail(
                 run=run_record(row),
-                **_outlook(tx, row),
+                **_outlook(tx, row, self._names.customer_key(tx, None)),
                 attempts=[run_record(one) for one in attempts],
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
@@ -405,11 +409,15 @@ def _changed(tx: Tx, row: RunRow) -> RunInput | None:
     )
 
 
-def _outlook(tx: Tx, row: RunRow) -> dict[str, Any]:
-    """Return what a run receives and by when it will probably end, as fields of its record."""
+def _outlook(tx: Tx, row: RunRow, customer_key: CustomerKey | None) -> dict[str, Any]:
+    """Return what a run receives, by when it will probably end, and for an ended one which others
+    failed alike and until when it is kept, as fields of its record.
+    """
     p50_at, p90_at = eta_of(tx, row)
     return {
         "changed": _changed(tx, row),
         "eta_p50_at": time_or_none(p50_at),
         "eta_p90_at": time_or_none(p90_at),
+        "similar": similar_record(run_similar(tx, row, customer_key)),
+        "still_kept_until": time_or_none(kept_until(tx, HISTORY, row.finished_at)),
     }

@@ -74,12 +74,18 @@ SELECT 'run', g.run_id, g.customer, g.processor, g.config_id, g.partition, g.cor
 FROM gone g WHERE g.is_dead
 
 -- fragment: health_from_gone
-INSERT INTO config_health (config_id, last_run_time, last_run_status, consecutive_failures)
+INSERT INTO config_health (config_id, last_run_time, last_run_status, consecutive_failures,
+    outcomes)
 SELECT h.config_id, max(h.finished_at),
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'COMPLETED'
         ELSE max(h.final_state) END,
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 0
-        ELSE sum(CASE WHEN h.is_dead AND h.item_key = '' THEN 1 ELSE 0 END) END
+        ELSE sum(CASE WHEN h.is_dead AND h.item_key = '' THEN 1 ELSE 0 END) END,
+    -- One letter: whether a run completed (c), failed for good (f) or was cancelled (x).
+    CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'c'
+        WHEN max(CASE WHEN h.is_dead THEN 1 ELSE 0 END) = 1 THEN 'f'
+        WHEN max(CASE WHEN h.final_state = 'CANCELLED' THEN 1 ELSE 0 END) = 1 THEN 'x'
+        ELSE '' END
 FROM gone h WHERE h.config_id IS NOT NULL
 GROUP BY h.config_id ORDER BY h.config_id
 
@@ -88,7 +94,8 @@ ON CONFLICT (config_id) DO UPDATE SET last_run_time = excluded.last_run_time,
     last_run_status = excluded.last_run_status,
     consecutive_failures = CASE
         WHEN excluded.last_run_status = 'COMPLETED' THEN 0
-        ELSE config_health.consecutive_failures + excluded.consecutive_failures END
+        ELSE config_health.consecutive_failures + excluded.consecutive_failures END,
+    outcomes = substr(excluded.outcomes || config_health.outcomes, 1, 14)
 
 -- fragment: entity_role_of_gone
 -- The role of its processor in incremental cascades; a run that never started changed nothing.

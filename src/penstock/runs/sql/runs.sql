@@ -584,3 +584,14 @@ SELECT 1 WHERE :run_id IS NULL;
 SELECT e.durations FROM runs r JOIN execution_hours e ON e.processor = r.processor
     AND e.customer = r.customer
 WHERE r.run_id = :run_id ORDER BY e.hour_at DESC LIMIT :n;
+
+-- name: run_similar
+-- The newest dead runs of a run's processor with the same error type, by their index.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT d.customer, d.died_at, substr(d.error_details, 1, CAST(:chars AS integer))
+FROM dead_letters d
+WHERE d.kind = 'run' AND d.processor = (
+        SELECT h.processor FROM history h WHERE h.run_id = :run_id)
+    AND d.error_type = :error_type AND d.died_at >= :since
+    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
+ORDER BY d.died_at DESC LIMIT :limit;

@@ -53,6 +53,10 @@ configs.add_command(create)
 @click.option(
     "--active/--inactive", "is_active", default=None, help="Only enabled or disabled configs."
 )
+@click.option("--failing", "is_failing", is_flag=True, default=None,
+              help="Only configs whose last runs failed.")  # fmt: skip
+@click.option("--next", "sort", flag_value="next_run_time", default=None,
+              help="Those with a next start, the next one first.")  # fmt: skip
 @click.option("--after", type=CONFIG, metavar="CONFIG", help="Continue after this config.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
@@ -67,6 +71,7 @@ def list_(app: App, /, **given: Any) -> None:
     def print_text() -> None:
         if not found:
             narrowed = given["customer"] or given["pipeline"] or given["is_active"] is not None
+            narrowed = narrowed or given["is_failing"] or given["sort"]
             app.hint("No configs match." if narrowed or given["after"] else "No configs yet.")
             app.hint('Create one: penstock configs create CUSTOMER PIPELINE --cron "0 2 * * *"')
             return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
-from penstock.core.clock import MINUTE, request_time
+from penstock.core.clock import FAR_FUTURE, MINUTE, request_time
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.core.records.parameters import ConfigId, Customer, CustomerFilter, PipelineFilter
@@ -17,7 +18,10 @@ from penstock.schedules.client.parameters import (
     PREVIEW_MAX,
     AfterConfig,
     ConfigFilter,
+    ConfigOrder,
+    DueBefore,
     IsActive,
+    IsFailing,
     PageOffset,
     PreviewCount,
     WindowEnd,
@@ -34,10 +38,28 @@ from penstock.schedules.records import (
     StoredConfig,
 )
 from penstock.schedules.rows import ConfigRow
-from penstock.schedules.store.configs import AuditRow, audit_list, config_get, config_list
+from penstock.schedules.store.configs import (
+    AuditRow,
+    ConfigRowFilter,
+    audit_list,
+    config_get,
+    config_list,
+    config_list_failing,
+    config_list_next,
+)
 from penstock.schedules.store.schedule import LedgerEntry, ledger_list
 
 __all__ = ["ConfigReads", "config_number", "existing"]
+
+
+class ConfigFilters(TypedDict, total=False):
+    """Filters and order of configs; one that is omitted or None matches all."""
+
+    pipeline: PipelineFilter
+    is_active: IsActive
+    is_failing: IsFailing
+    due_before: DueBefore
+    sort: ConfigOrder
 
 
 class ConfigReads:
@@ -57,29 +79,27 @@ class ConfigReads:
         self,
         *,
         customer: CustomerFilter = None,
-        pipeline: PipelineFilter = None,
-        is_active: IsActive = None,
         after: AfterConfig = None,
         limit: PageLimit = 50,
         offset: PageOffset = 0,
         cursor: Cursor = None,
+        **filters: Unpack[ConfigFilters],
     ) -> Page[StoredConfig]:
-        """List the configs of all customers that the caller may access, oldest first."""
+        """List the configs of all customers that the caller may access, oldest first.
+
+        With `due_before` or `sort=next_run_time` those that have a next start, in that order.
+        """
         begin = 0 if after is None else config_number(after)
-        key = None if pipeline is None else self._names.pipeline(pipeline, "pipeline").pipeline_key
+        is_next = filters.get("sort") == "next_run_time" or filters.get("due_before") is not None
+        is_failing = bool(filters.get("is_failing"))
+        if is_next and is_failing:
+            raise InvalidInput("is_failing", "no order by next_run_time beside it", is_failing)
 
         def read(place: Sequence[int] | None) -> Sequence[ConfigRow]:
             skipped = 0 if place else offset
             check_limit(limit + skipped)
             return self._store.read(
-                lambda tx: config_list(
-                    tx,
-                    customer_key=self._names.customer_key(tx, customer),
-                    pipeline_key=key,
-                    is_active=is_active,
-                    after=place[0] if place else begin,
-                    limit=limit + skipped,
-                )
+                lambda tx: self._rows(tx, customer, filters, place or [begin], limit + skipped)
             )[skipped:]
 
         return paged(
@@ -88,31 +108,52 @@ class ConfigReads:
             read,
             cursor=cursor,
             limit=limit,
-            position=lambda row: [row.config_id],
+            position=lambda row: [row.config_id, row.next_run_time or 0],
             record=config_record,
-            filters={"customer": customer, "is_active": is_active, "pipeline": pipeline},
+            filters={"customer": customer, **filters},
+        )
+
+    def _rows(
+        self,
+        tx: Tx,
+        customer: str | None,
+        filters: ConfigFilters,
+        place: Sequence[int],
+        limit: int,
+    ) -> Sequence[ConfigRow]:
+        pipeline, due_before = filters.get("pipeline"), filters.get("due_before")
+        info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
+        wanted = ConfigRowFilter(
+            customer_key=self._names.customer_key(tx, customer),
+            pipeline_key=None if info is None else info.pipeline_key,
+            is_active=filters.get("is_active"),
+            after=place[0],
+            limit=limit,
+        )
+        if filters.get("is_failing"):
+            return config_list_failing(tx, **wanted)
+        if filters.get("sort") != "next_run_time" and due_before is None:
+            return config_list(tx, **wanted)
+        return config_list_next(
+            tx,
+            after_time=place[1] if len(place) > 1 else 0,
+            due_before=FAR_FUTURE if due_before is None else request_time(due_before, "due_before"),
+            **wanted,
         )
 
     def list_of(
         self,
         customer: Customer,
         *,
-        pipeline: PipelineFilter = None,
-        is_active: IsActive = None,
         after: AfterConfig = None,
         limit: PageLimit = 50,
         offset: PageOffset = 0,
         cursor: Cursor = None,
+        **filters: Unpack[ConfigFilters],
     ) -> Page[StoredConfig]:
         """List the configs of a customer, oldest first."""
         return self.list(
-            customer=customer,
-            pipeline=pipeline,
-            is_active=is_active,
-            after=after,
-            limit=limit,
-            offset=offset,
-            cursor=cursor,
+            customer=customer, after=after, limit=limit, offset=offset, cursor=cursor, **filters
         )
 
     def preview(self, config_id: ConfigId, n: PreviewCount = 5) -> SchedulePreview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from penstock.core.records.record import InBody, InHeader, Meta, Minutes, Time, Wire
 
@@ -11,6 +11,16 @@ OFFSET_MAX = 9_000
 
 IsActive: TypeAlias = Annotated[
     bool | None, Meta(description="Return only active, or only inactive, configs.")
+]
+IsFailing: TypeAlias = Annotated[
+    bool | None, Meta(description="`true`: return only configs whose last runs failed.")
+]
+DueBefore: TypeAlias = Annotated[
+    Time | None, Meta(description="Return only configs whose next start is before this time.")
+]
+ConfigOrder: TypeAlias = Annotated[
+    Literal["config_id", "next_run_time"] | None,
+    Meta(description="`next_run_time`: only configs with a next start, the next one first."),
 ]
 Short: TypeAlias = Annotated[str, Meta(max_length=64)]
 AfterConfig: TypeAlias = Annotated[

@@ -9,7 +9,7 @@ f.jitter_us, f.offset_us, f.is_active, f.inactive_reason, f.version, f.created_a
 f.updated_at, f.deleted_at, s.next_run_time, h.last_run_time, h.last_run_status,
 coalesce(h.consecutive_failures, 0),
 (SELECT count(*) FROM pauses q WHERE q.scope = 'config' AND q.subject = f.config_id),
-f.event_mapping, f.expires_us
+f.event_mapping, f.expires_us, coalesce(h.outcomes, '')
 
 -- fragment: config_joins
 FROM configs f
@@ -110,6 +110,25 @@ WHERE f.config_id > :after AND f.deleted_at IS NULL
     AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
     AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
 ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_list_next
+-- Configs by their next start, with filters; keyset paging by time and config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE (s.next_run_time, s.config_id) > (:after_time, :after)
+    AND s.next_run_time < :due_before AND f.deleted_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+ORDER BY s.next_run_time, s.config_id LIMIT :limit;
+
+-- name: config_list_failing
+-- Configs whose last runs failed, in id order; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE h.config_id > :after AND h.consecutive_failures > 0 AND f.deleted_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+ORDER BY h.config_id LIMIT :limit;
 
 -- name: schedule_cadences
 -- The cadences by which configs fire.

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
+from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
 from penstock.schedules.cadence import Cadence
@@ -86,24 +87,42 @@ def config_lock(tx: Tx, config_id: int) -> None:
     tx.rows("config_lock", {"config_id": config_id})
 
 
-def config_list(
-    tx: Tx,
-    *,
-    customer_key: CustomerKey | None = None,
-    pipeline_key: PipelineKey | None = None,
-    is_active: bool | None = None,
-    after: int = 0,
-    limit: int = 50,
+class ConfigRowFilter(TypedDict, total=False):
+    """Which configs to list; `after` continues an earlier page."""
+
+    customer_key: CustomerKey | None
+    pipeline_key: PipelineKey | None
+    is_active: bool | None
+    after: int
+    limit: int
+
+
+def config_list(tx: Tx, **wanted: Unpack[ConfigRowFilter]) -> list[ConfigRow]:
+    """Return configs in id order."""
+    return [_config(row) for row in tx.rows("config_list", _wanted(wanted))]
+
+
+def config_list_failing(tx: Tx, **wanted: Unpack[ConfigRowFilter]) -> list[ConfigRow]:
+    """Return configs whose last runs failed, in id order."""
+    return [_config(row) for row in tx.rows("config_list_failing", _wanted(wanted))]
+
+
+def config_list_next(
+    tx: Tx, *, after_time: Micros, due_before: Micros, **wanted: Unpack[ConfigRowFilter]
 ) -> list[ConfigRow]:
-    """Return configs in id order; `after` continues an earlier page."""
-    params = {
-        "customer": customer_key,
-        "pipeline": pipeline_key,
-        "is_active": is_active,
-        "after": after,
-        "limit": limit,
+    """Return configs that start before a time, the next one first."""
+    params = {**_wanted(wanted), "after_time": after_time, "due_before": due_before}
+    return [_config(row) for row in tx.rows("config_list_next", params)]
+
+
+def _wanted(wanted: ConfigRowFilter) -> dict[str, Any]:
+    return {
+        "customer": wanted.get("customer_key"),
+        "pipeline": wanted.get("pipeline_key"),
+        "is_active": wanted.get("is_active"),
+        "after": wanted.get("after", 0),
+        "limit": wanted.get("limit", 50),
     }
-    return [_config(row) for row in tx.rows("config_list", params)]
 
 
 def schedule_cadences(tx: Tx) -> dict[int, Cadence]:

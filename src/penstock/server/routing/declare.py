@@ -90,6 +90,8 @@ class ApiRoute:
     """Media type of the response."""
     etag: str | None = None
     """Field of the result whose value is the ETag; a GET then accepts If-None-Match."""
+    counts_dry: bool = False
+    """Whether the use case has several writes and counts what it would do in a dry run."""
     ndjson: Ndjson | None = None
     result_field: str = ""
     """Field of the response that has the result; empty if the result is the whole response."""
@@ -115,10 +117,10 @@ class ApiRoute:
 
     @property
     def has_dry_run(self) -> bool:
-        """Whether the header Dry-Run is accepted: the route is a use case of one write."""
+        """Whether the header Dry-Run is accepted: a use case of one write, or one that counts."""
         is_use_case = bool(self.group) and self.serve is None and self.ndjson is None
         is_one_write = self.idempotency in (Idempotency.WRITE, Idempotency.NONE)
-        return self.method != "GET" and is_use_case and is_one_write
+        return self.method != "GET" and is_use_case and (is_one_write or self.counts_dry)
 
     @property
     def description(self) -> str:

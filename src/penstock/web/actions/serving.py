@@ -117,7 +117,7 @@ class Actions:
         if not is_form_token(secret, visitor.token, form.get("form_token", "")):
             return "The form is not from this session: open the page again."
         if not visit.caller.principal.role.has_permission(Permission.OPERATE):
-            return f"A key of role {visit.caller.principal.role} may appearance, not act."
+            return f"A key of role {visit.caller.principal.role} may look but not act."
         fixed = _fixed(action, form)
         seen = previewed(secret, visitor.token, action.name, fixed, form.get("preview", ""))
         if seen is None:

@@ -91,9 +91,14 @@ def page_of_alert(alert: StoredAlert) -> str | None:
     pipeline, _, processor = str(alert.values.get("processor") or "").partition("/")
     if alert.rule == "dead_letters" and processor:
         return address("dead-letters", pipeline=pipeline, processor=processor)
+    # A measured alert has the number of its subject, and the name in its details.
+    named = str(alert.detail.get("name") or alert.subject)
+    name = named.removeprefix(f"{alert.subject_kind} ")
+    if alert.rule.startswith("dead_letter") and alert.subject_kind == "subscription":
+        return address("dead-letters", subscription=name)
     by_kind = {"limit": "limits", "subscription": "subscriptions", "customer": "customers"}
     if alert.subject_kind in by_kind:
-        return address(by_kind[alert.subject_kind], alert.subject)
+        return address(by_kind[alert.subject_kind], name)
     return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from penstock.dead_letters.records import DeadLetter, DeadLetterDetail
+from penstock.dead_letters.records import DeadLetter, DeadLetterDetail, DeadLetterGroup
+from penstock.web.charts import spark
 from penstock.web.detail_parts import DeadLetterPanel
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text, bytes_text
@@ -148,7 +149,8 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
         columns=[
             TableColumn(title="letters", css="r"),
             TableColumn(title="where and what"),
-            TableColumn(title="kind"),
+            TableColumn(title="kind", css="lo"),
+            TableColumn(title="24 h", css="lo"),
             TableColumn(title="first", css="r lo"),
             TableColumn(title="last", css="r lo"),
             TableColumn(title="", css="r"),
@@ -157,8 +159,8 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
             [
                 text(number(one.count), css="big"),
                 Cell(
-                    text=_where(one),
-                    small=one.error_type,
+                    text=f"{_where(one)} · {one.error_type}",
+                    small=_cause(one),
                     href=address(
                         "dead-letters",
                         status=status,
@@ -171,6 +173,9 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
                     ),
                 ),
                 Cell(tag=one.kind),
+                Cell(spark=spark(one.buckets), fill="dead", text="died by hour, the last 24 hours")
+                if any(one.buckets)
+                else text(""),
                 time_cell(one.first_at),
                 time_cell(one.last_at),
                 Cell(
@@ -198,6 +203,13 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
             icon="n-letters",
         ),
     )
+
+
+def _cause(one: DeadLetterGroup) -> str:
+    """Return the error text of the newest, and how many other texts there are."""
+    others = one.fingerprints - 1
+    phrase = one.example[:120]
+    return f"{phrase} · and {plural(others, 'other text')}" if others else phrase
 
 
 def _where(one: Any) -> str:
@@ -277,7 +289,7 @@ def dead_letter(visit: Visit) -> WebPage:
         crumbs=[("/dead-letters", "Dead letters")],
         state="dead" if is_open else "complete",
         word=one.status,
-        sentence=_sentence(visit, one),
+        sentence=_sentence(visit, detail),
         actions=actions,
         top=[NotePanel(text=detail.not_retried, state="degraded")] if detail.not_retried else [],
         main=_content(detail),
@@ -298,14 +310,17 @@ def dead_letter(visit: Visit) -> WebPage:
     )
 
 
-def _sentence(visit: Visit, one: DeadLetter) -> str:
+def _sentence(visit: Visit, detail: DeadLetterDetail) -> str:
+    one = detail.dead_letter
     what = "The message" if one.kind == "delivery" else "The run"
     phrase = (
         f"{what} died at {visit.clock(one.died_at)} after {plural(one.attempts, 'try', 'tries')}"
     )
     phrase += f" and was replayed {plural(one.replays, 'time')}." if one.replays else "."
     if one.status == "open":
-        return f"{phrase} It is still here, whole, and can be sent again."
+        until = detail.still_kept_until
+        kept = "" if until is None else f" It is kept until {until:%Y-%m-%d}."
+        return f"{phrase} It is still here, whole, and can be sent again.{kept}"
     return f"{phrase} It was {one.status} at {visit.clock(one.resolved_at)} by {one.resolved_by}."
 
 

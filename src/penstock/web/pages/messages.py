@@ -166,7 +166,7 @@ def subscription(visit: Visit) -> WebPage:
         word="paused" if one.is_paused else "active",
         sentence=f"{number(waiting)} messages wait, {number(backlog.leased)} are delivered and "
         f"not yet acknowledged.",
-        actions=[Button(label="Dead letters", href=address("dead-letters", subscription=one.name))],
+        actions=_deeds(visit, one.name),
         top=[
             FiguresPanel(
                 title="Backlog",
@@ -207,6 +207,17 @@ def subscription(visit: Visit) -> WebPage:
             )
         ],
     )
+
+
+def _deeds(visit: Visit, name: str) -> list[Button]:
+    made = [Button(label="Dead letters", href=address("dead-letters", subscription=name))]
+    if visit.may_operate:
+        about = {"name": name, "customer": visit.customer}
+        made += [
+            Button(label="Purge…", href=address("do", "purge-subscription", **about)),
+            Button(label="Deliver again…", href=address("do", "seek-subscription", **about)),
+        ]
+    return made
 
 
 def message(visit: Visit) -> WebPage:

@@ -227,7 +227,7 @@ def _alert_line(visit: Visit, alert: StoredAlert) -> NeedLine:
     small = alert.rule.replace("_", " ")
     if alert.threshold:
         small += f" · {alert.threshold}"
-    if alert.subject_kind == "processor" and alert.rule == "dead_letters":
+    if alert.rule == "dead_letters":
         small += " · nothing is lost: each is kept whole and can be replayed"
     label = SHOW.get(alert.subject_kind, "Show")
     return NeedLine(

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from penstock.core.records.record import to_json_value
-from penstock.runs.records import Run, RunDetail
+from penstock.runs.records import Run, RunDetail, SimilarRuns
 from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPanel
 from penstock.web.links import page_of
@@ -34,7 +34,7 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import WAITS, appearance, duration, number, size, word
+from penstock.web.words import WAITS, appearance, duration, number, plural, size, word
 
 STATES: Final = (
     "PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED",
@@ -148,6 +148,8 @@ def run(visit: Visit) -> WebPage:
     parts.append(_attempts(detail))
     if one.error_type is not None:
         parts.append(_error(one))
+    if detail.similar is not None and detail.similar.runs > 1:
+        parts.append(_similar(visit, one, detail.similar))
     parts.append(visit.panel("Log", lambda: _log(visit, one)))
     return WebPage(
         title=one.run_id,
@@ -156,7 +158,7 @@ def run(visit: Visit) -> WebPage:
         crumbs=[("/runs", "Runs")],
         state=cell.state,
         word=cell.text,
-        sentence=_sentence(visit, one),
+        sentence=_sentence(visit, detail),
         actions=_actions(visit, one),
         main=parts,
         side=[
@@ -183,7 +185,26 @@ def run(visit: Visit) -> WebPage:
     )
 
 
-def _sentence(visit: Visit, one: Run) -> str:
+def _similar(visit: Visit, one: Run, found: SimilarRuns) -> FactsPanel:
+    """Return how many others failed alike, with the way to replay them all."""
+    count = "1,000+ runs" if found.runs >= 1_000 else plural(found.runs, "run")
+    href = address(
+        "dead-letters", kind="run", pipeline=one.pipeline, processor=one.processor,
+        error_type=one.error_type, customer=visit.customer,
+    )  # fmt: skip
+    of = "" if visit.is_bound else f" of {plural(found.customers, 'customer')}"
+    return FactsPanel(
+        title="Failed alike",
+        facts=[
+            ("last 24 hours", Cell(text=f"{count}{of}", href=href, small="this one included")),
+            ("first", time_cell(found.first_at, css="", small=f"{visit.age(found.first_at)} ago")),
+            ("fingerprint", Cell(text=found.fingerprint, is_mono=True)),
+        ],
+    )
+
+
+def _sentence(visit: Visit, detail: RunDetail) -> str:
+    one = detail.run
     phrase = _try(one)
     if one.claimed_by:
         phrase += f", on {one.claimed_by}"
@@ -197,6 +218,8 @@ def _sentence(visit: Visit, one: Run) -> str:
         phrase += " Its tries are used up: it is kept as a dead letter and can be replayed."
     elif one.was_retried:
         phrase += " It was retried: a newer run took over."
+    if detail.still_kept_until is not None:
+        phrase += f" Kept until {detail.still_kept_until:%Y-%m-%d}."
     return phrase
 
 

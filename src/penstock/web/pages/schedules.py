@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from penstock.schedules.client.config_reads import ConfigFilters
 from penstock.schedules.records import StoredConfig
 from penstock.web.charts import ColumnsPanel, Count, columns
 from penstock.web.pages.data import as_text
@@ -43,7 +44,13 @@ HEALTH_STYLES: Final = {
     "paused": "paused",
 }  # fmt: skip
 HEALTH_RANK: Final = {"off": 0, "failing": 1, "at_risk": 2, "paused": 3, "well": 4}
-SHOWN: Final = {"": None, "active": True, "inactive": False}
+SHOWN: Final[dict[str, ConfigFilters]] = {
+    "": {},
+    "active": {"is_active": True},
+    "inactive": {"is_active": False},
+    "failing": {"is_failing": True},
+    "next": {"sort": "next_run_time"},
+}
 
 
 def customers(visit: Visit) -> WebPage:
@@ -193,7 +200,7 @@ def customer(visit: Visit) -> WebPage:
                 ],
             )
         ],
-        main=[visit.panel("Configs", lambda: _configs(visit, name, None))],
+        main=[visit.panel("Configs", lambda: _configs(visit, name, {}))],
         side=[visit.panel("Audit", lambda: _audit(visit, name))],
     )
 
@@ -236,13 +243,14 @@ def configs(visit: Visit) -> WebPage:
     )
 
 
-def _configs(visit: Visit, name: str | None, is_active: bool | None) -> TablePanel:
+def _configs(visit: Visit, name: str | None, shown: ConfigFilters) -> TablePanel:
+    if pipeline := visit.get("pipeline"):
+        shown = {**shown, "pipeline": pipeline}
     page = visit.client.configs.list(
         customer=name,
-        pipeline=visit.get("pipeline"),
-        is_active=is_active,
         limit=PAGE_ROWS,
         cursor=visit.get("cursor"),
+        **shown,
     )
     return TablePanel(
         title="Configs",
@@ -250,7 +258,7 @@ def _configs(visit: Visit, name: str | None, is_active: bool | None) -> TablePan
             TableColumn(title="config"),
             TableColumn(title="state"),
             TableColumn(title="schedule"),
-            TableColumn(title="last", css="lo"),
+            TableColumn(title="last 14", css="lo"),
             TableColumn(title="next", css="r"),
         ],
         rows=[
@@ -261,8 +269,8 @@ def _configs(visit: Visit, name: str | None, is_active: bool | None) -> TablePan
                     small=one.config_id,
                 ),
                 config_state(one),
-                text(_schedule(one), small=one.timezone),
-                state_cell(one.last_run_status) if one.last_run_status else text(NOTHING),
+                text(one.schedule_text, small=one.cron or ""),
+                Cell(marks=one.outcomes) if one.outcomes else text(NOTHING),
                 time_cell(one.next_run_time),
             ]
             for one in page.items
@@ -284,17 +292,10 @@ def config_state(one: StoredConfig) -> Cell:
     if not one.is_active:
         return Cell(text="off", state="cancelled", small=one.inactive_reason or "")
     if one.consecutive_failures:
-        phrase = f"failed {one.consecutive_failures} times"
-        return Cell(text=phrase, state="failed")
+        phrase = f"failed {plural(one.consecutive_failures, 'time')}"
+        left = plural(one.failures_until_disabled or 0, "more failure")
+        return Cell(text=phrase, state="failed", small=f"{left} until it is switched off")
     return Cell(text="active", state="complete")
-
-
-def _schedule(one: StoredConfig) -> str:
-    if one.cron:
-        return one.cron
-    if one.interval is not None:
-        return f"every {duration(one.interval)}"
-    return f"on {one.event_topic}" if one.event_topic else str(one.schedule_type)
 
 
 def config(visit: Visit) -> WebPage:
@@ -323,7 +324,7 @@ def config(visit: Visit) -> WebPage:
         crumbs=[("/configs", "Configs")],
         state=cell.state,
         word=cell.text,
-        sentence=f"{_schedule(one)} ({one.timezone}). "
+        sentence=f"{one.schedule_text[:1].upper()}{one.schedule_text[1:]}. "
         + (
             f"Next start {visit.clock(one.next_run_time)}."
             if one.next_run_time
@@ -340,6 +341,7 @@ def config(visit: Visit) -> WebPage:
                 title="Facts",
                 facts=[
                     ("config", Cell(text=one.config_id, is_mono=True)),
+                    ("last runs", Cell(marks=one.outcomes) if one.outcomes else text(NOTHING)),
                     ("version", text(number(one.version))),
                     ("priority", text(number(one.priority))),
                     ("start within", text(duration(one.sla))),

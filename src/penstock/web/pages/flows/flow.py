@@ -231,6 +231,13 @@ def _entry(entry: Any) -> str:
     return f"{entry.action.replace('_', ' ')}{moved}{why}"
 
 
+def _generation(one: Flow) -> Cell:
+    """Return the generation, with the way to the others of the partition."""
+    others = address("flows", pipeline=one.pipeline, partition=one.partition, mode=one.mode,
+                     customer=one.customer)  # fmt: skip
+    return Cell(text=number(one.generation), href=others)
+
+
 def _facts(detail: FlowDetail) -> FactsPanel:
     one = detail.flow
     facts = [
@@ -246,7 +253,7 @@ def _facts(detail: FlowDetail) -> FactsPanel:
         ),
         ("opened", time_cell(one.created_at, small=f"by {one.opened_by}", css="")),
         ("source", text(one.trigger_source)),
-        ("generation", text(number(one.generation))),
+        ("generation", _generation(one)),
     ]
     if one.config_id:
         facts.append(
