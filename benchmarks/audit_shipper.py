@@ -8,15 +8,16 @@ from pathlib import Path
 from penstock.assembly.database import open_store
 from penstock.assembly.settings import load
 from penstock.shipping.shipper import Shipper
-from penstock.sinks.audit_parquet import ParquetSink
+from penstock.sinks.audit_parquet import ParquetSink, load_duckdb
 
-BLOCKS = 10
+BLOCKS = 5
 """Blocks of a batch: small enough that ten kills fall between others."""
 
 
 def main() -> None:
     """Ship until nothing is left."""
     url, folder = sys.argv[1:]
+    load_duckdb()
     store = open_store(load({}, None, {"database_url": url}))
     shipper = Shipper(store, ParquetSink(Path(folder)), blocks=BLOCKS)
     print("ready", flush=True)

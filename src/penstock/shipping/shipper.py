@@ -22,6 +22,7 @@ from penstock.shipping.batches import (
 from penstock.shipping.store import (
     Shipment,
     journal_read,
+    log_first,
     log_read,
     safe_until,
     shipment_put,
@@ -172,12 +173,21 @@ class Shipper:
         after = after or max(0, until - FIRST)
         if until <= after:
             return _Part((), after)
-        day_end = after // DAY * DAY + DAY
-        rows, to = log_read(tx, table, after, min(until, day_end), self._rows)
-        while not rows and to < until:
-            day_end = to // DAY * DAY + DAY
-            rows, to = log_read(tx, table, to, min(until, day_end), self._rows)
+        rows, to = self._read_day(tx, table, after, until)
+        if not rows and to < until:
+            # Days without rows are passed over: a new sink begins a year before most logs do.
+            first_at = log_first(tx, table, to, until)
+            if first_at is None:
+                return _Part((), until)
+            rows, to = self._read_day(tx, table, first_at - 1, until)
         return _Part(rows, to)
+
+    def _read_day(
+        self, tx: Tx, table: ShippedTable, after: Micros, until: Micros
+    ) -> tuple[Sequence[Row], Micros]:
+        """Return rows of the day after a time, and up to when these are all."""
+        day_end = after // DAY * DAY + DAY
+        return log_read(tx, table, after, min(until, day_end), self._rows)
 
     def _fail(self, tx: Tx, relation: str, error: str) -> None:
         tx.run("shipment_failed", {"sink": self._sink.name, "relation": relation, "error": error})

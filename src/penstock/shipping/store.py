@@ -10,9 +10,9 @@ from penstock.audit.store.journal import (
     seal_list,
     seal_problem,
 )
-from penstock.core.clock import HOUR, MINUTE, Micros
+from penstock.core.clock import DAY, HOUR, MINUTE, Micros
 from penstock.db.store import Row, Tx, one
-from penstock.db.windows import window_read
+from penstock.db.windows import WINDOW_MAX, window_read
 from penstock.shipping.tables import JOURNAL, ShippedTable
 
 MARGIN: Final = MINUTE
@@ -51,6 +51,14 @@ _READS: Final = {
     "phase_completion_log": "ship_phase_completion_log",
 }
 """The statement that reads each log."""
+_FIRSTS: Final = {
+    "config_audit": "ship_first_config_audit",
+    "dependency_check_log": "ship_first_dependency_check_log",
+    "execution_log": "ship_first_execution_log",
+    "history": "ship_first_history",
+    "phase_completion_log": "ship_first_phase_completion_log",
+}
+"""The statement that finds the first row of each log."""
 
 
 def safe_until(tx: Tx) -> Micros:
@@ -134,6 +142,18 @@ def _with_customers(tx: Tx, rows: list[Row]) -> list[Row]:
     found = tx.rows("ship_customers", {"customers": keys}) if keys else []
     ids = {row[0]: row[1] for row in found}
     return sorted(((*row, ids.get(row[at])) for row in rows), key=lambda row: (row[0], row[2]))
+
+
+def log_first(tx: Tx, table: ShippedTable, after: Micros, until: Micros) -> Micros | None:
+    """Return when the first row of a log in a time was recorded; None if there is none."""
+    window = DAY
+    while after < until:
+        to = min(until, after + window)
+        first_at = one(tx.rows(_FIRSTS[table.name], {"after": after, "until": to}))[0]
+        if first_at is not None:
+            return int(first_at)
+        after, window = to, min(WINDOW_MAX, 2 * window)
+    return None
 
 
 def log_read(

@@ -67,6 +67,31 @@ SELECT count(*), coalesce(sum(entries), 0), min(sealed_at) FROM seals WHERE bloc
 -- scope: system (the shipper serves all customers)
 SELECT c.customer, c.customer_id FROM customers c WHERE c.customer {{any customers}};
 
+-- name: ship_first_history
+-- When the first row of a window was recorded.
+-- scope: system (the shipper serves all customers)
+SELECT min(finished_at) FROM history WHERE finished_at > :after AND finished_at <= :until;
+
+-- name: ship_first_execution_log
+-- When the first row of a window was recorded.
+-- scope: system (the shipper serves all customers)
+SELECT min(completed_at) FROM execution_log WHERE completed_at > :after AND completed_at <= :until;
+
+-- name: ship_first_dependency_check_log
+-- When the first row of a window was recorded.
+-- scope: system (the shipper serves all customers)
+SELECT min(check_time) FROM dependency_check_log WHERE check_time > :after AND check_time <= :until;
+
+-- name: ship_first_phase_completion_log
+-- When the first row of a window was recorded.
+-- scope: system (the shipper serves all customers)
+SELECT min(ended_at) FROM flows WHERE ended_at > :after AND ended_at <= :until;
+
+-- name: ship_first_config_audit
+-- When the first row of a window was recorded.
+-- scope: system (the shipper serves all customers)
+SELECT min(at) FROM audit WHERE at > :after AND at <= :until;
+
 -- name: ship_history
 -- Ended runs of a window.
 -- scope: system (the shipper serves all customers)
