@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +26,8 @@ from penstock.runs.records import Submission
 from penstock.schedules.records import Config
 from tests.alerts.drills import DATA_DRILLS, Drill, publish, subscribe
 from tests.alerts.kit import declared
-from tests.detection.test_monitor import dispatch
 from tests.kits.client_harness import Harness
+from tests.kits.commands import perform
 
 FIRES_US = MINUTE
 STEP_US = 15 * SECOND
@@ -211,8 +212,11 @@ def test_every_rule_has_a_drill() -> None:
 
 
 @pytest.mark.parametrize("rule", DRILLS)
-def test_drill(harness: Harness, rule: str) -> None:
+def test_drill(
+    harness: Harness, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rule fires in time, once, with severity, values and command, and resolves itself."""
+    monkeypatch.setenv("PENSTOCK_AUDIT_SINK", f"parquet:{tmp_path / 'sink'}")
     drill = DRILLS[rule]
     replicas = [evaluator(harness), evaluator(harness)]
     for one in replicas:
@@ -237,7 +241,7 @@ def test_drill(harness: Harness, rule: str) -> None:
     assert alert.command is not None
     assert alert.command.split()[0] == "penstock"
     assert alert.command.split()[1] in COMMANDS
-    dispatch(alert.command)
+    perform(harness.client, alert.command)
     assert "{" not in alert.message + alert.command
     drill.end(harness)
     harness.clock.advance(STEP_US)

@@ -29,6 +29,7 @@ class EventRule(NamedTuple):
 EVENT_RULES: Final[Mapping[str, EventRule]] = {
     "alert_channel_failing": EventRule("a channel failed three times in a row", ("HIGH",)),
     "alert_rule_failing": EventRule("the function of an alert rule raises", ("MEDIUM",)),
+    "audit_sink_failing": EventRule("the audit sink does not accept rows", ("HIGH",)),
     "backfill_failed": EventRule("partitions of a backfill failed", ("MEDIUM",)),
     "backfill_paused": EventRule("too many partitions of a backfill failed", ("MEDIUM",)),
     "backfill_stuck": EventRule("a backfill cannot continue", ("MEDIUM",)),

@@ -12,6 +12,7 @@ _COMMANDS: Final = {
     "flow": "penstock explain",
     "run": "penstock runs show",
     "config": "penstock why",
+    "backfill": "penstock backfills show",
 }
 """What shows the subject of an alert that has no fix of its own."""
 

@@ -148,5 +148,6 @@ def _stuck(tx: Tx, delivery: LapsedKey, error: Exception) -> None:
             subject=subscription,
             message=f"Message {message_id} lapsed and cannot be delivered again: "
             f"{type(error).__name__}: {error}"[:1_000],
+            detail={"fix": f"penstock topics message {message_id}"},
         ),
     )

@@ -183,7 +183,8 @@ class Backfiller:
         note = f"{failed} partitions failed, and failures_max is {row.failures_max}"
         self._change(tx, row, BackfillState.PAUSED, note)
         resume = f"Continue with penstock backfills resume {name}, or add --failed to repeat them."
-        _alert(tx, row, PAUSED, f"{_about(row)} is paused: {note}. {resume}")
+        fix = f"penstock backfills resume {name}"
+        _alert(tx, row, PAUSED, f"{_about(row)} is paused: {note}. {resume}", fix)
         return True
 
     def _end(self, tx: Tx, row: BackfillRow) -> int:
@@ -195,8 +196,8 @@ class Backfiller:
         self._change(tx, row, state, words)
         if state is BackfillState.FAILED:
             name = encode("bf", row.backfill_id)
-            again = f"Repeat what failed: penstock backfills resume {name} --failed"
-            _alert(tx, row, FAILED, f"{_about(row)} ended: {words}. {again}")
+            fix = f"penstock backfills resume {name} --failed"
+            _alert(tx, row, FAILED, f"{_about(row)} ended: {words}. Repeat what failed: {fix}", fix)
         return 1
 
     def _change(self, tx: Tx, row: BackfillRow, state: BackfillState, note: str) -> None:
@@ -293,7 +294,7 @@ def _about(row: BackfillRow) -> str:
     return f"{name} of {row.pipeline} {row.first_partition} to {row.last_partition}"
 
 
-def _alert(tx: Tx, row: BackfillRow, rule: str, message: str) -> None:
+def _alert(tx: Tx, row: BackfillRow, rule: str, message: str, fix: str | None = None) -> None:
     alert_open(
         tx,
         NewAlert(
@@ -304,6 +305,7 @@ def _alert(tx: Tx, row: BackfillRow, rule: str, message: str) -> None:
             subject=row.backfill_id,
             message=message[:1_000],
             customer_key=row.customer_key,
+            detail={} if fix is None else {"fix": fix},
         ),
     )
 

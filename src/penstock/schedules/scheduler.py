@@ -279,6 +279,6 @@ def _alert(group: DueGroup, cadence: Cadence, error: Exception) -> NewAlert:
             "error": repr(error),
             "configs": [encode("cfg", i) for i in sorted(group.config_ids)[:ALERT_CONFIGS_MAX]],
             "configs_total": len(group.config_ids),
-            "fix": fix,
+            "fix": f"penstock configs show {encode('cfg', min(group.config_ids))}",
         },
     )

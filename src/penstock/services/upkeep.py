@@ -95,6 +95,7 @@ def _unpublishable(tx: Tx, outbox_id: int, error: Exception) -> None:
             message=f"A message for topic {message.topic} cannot be published: "
             f"{type(error).__name__}. Its content is in the details of this alert.",
             detail={
+                "fix": "penstock topics list",
                 "topic": message.topic,
                 "payload": message.payload,
                 "attributes": message.attributes,

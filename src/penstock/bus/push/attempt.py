@@ -24,6 +24,7 @@ from penstock.bus.push.push_config import (
     build_request,
     parse_stored_push,
 )
+from penstock.bus.store.alert_commands import subscription_command
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack, delivery_nack
 from penstock.bus.store.push_targets import PushReady
 from penstock.bus.store.topics import SYSTEM, SubscriptionRow, subscription_pause
@@ -201,6 +202,7 @@ def _open_alert(tx: Tx, sub: SubscriptionRow, rule: str, severity: str, reason: 
             subject=sub.subscription_key,
             message=f"push subscription {sub.name}: {reason}"[:1_000],
             customer_key=None if sub.customer_key == SYSTEM else sub.customer_key,
+            detail={"subscription": sub.name, "fix": subscription_command(tx, "resume", sub)},
         ),
     )
 

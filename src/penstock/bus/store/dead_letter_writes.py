@@ -14,6 +14,7 @@ from penstock.audit.store.alerts import alert_open
 from penstock.audit.store.journal import journal_append_many
 from penstock.bus.message import CORRELATION, ErrorKind
 from penstock.bus.redelivery import DeadLetterCause, dead_letter_attributes
+from penstock.bus.store.alert_commands import subscription_command
 from penstock.bus.store.messages import ContentCopy, MessageHeader, message_copy_to, message_headers
 from penstock.bus.store.topics import SubscriptionRow, topic_open
 from penstock.core.naming import TopicKey
@@ -128,5 +129,6 @@ def _alert_missing_topic(tx: Tx, sub: SubscriptionRow) -> None:
                 "should be dead letters stay and are retried. Declare the subscription with "
                 "another one."
             ),
+            detail={"subscription": sub.name, "fix": subscription_command(tx, "show", sub)},
         ),
     )

@@ -20,6 +20,7 @@ from penstock.audit.store.alerts import alert_open
 from penstock.bus import redelivery
 from penstock.bus.message import ORIGIN_MESSAGE_ID, REPLAYS, ErrorKind
 from penstock.bus.redelivery import ERROR_MAX
+from penstock.bus.store.alert_commands import subscription_command
 from penstock.bus.store.dead_letter_writes import FailedDelivery, write_dead_letters
 from penstock.bus.store.messages import attributes_of, lock_keys
 from penstock.bus.store.topics import SubscriptionRow, channel, subscription_get_by_key
@@ -365,7 +366,11 @@ def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) 
             subject_kind="subscription",
             subject=sub.subscription_key,
             message=f"A consumer of subscription {sub.name} is misconfigured: {_error_text(nack)}",
-            detail={"subscription": sub.name, "error_type": nack.error_type},
+            detail={
+                "subscription": sub.name,
+                "error_type": nack.error_type,
+                "fix": subscription_command(tx, "resume", sub),
+            },
         ),
     )
 

@@ -44,7 +44,11 @@ def run_expire_many(tx: Tx, ids: Sequence[int]) -> int:
                 subject=pipeline_key,
                 message=f"{runs} of pipeline {pipeline} expired before they were started: "
                 f"penstock runs list --pipeline {pipeline} --state EXPIRED",
-                detail={"pipeline": pipeline, "count": total},
+                detail={
+                    "pipeline": pipeline,
+                    "count": total,
+                    "fix": f"penstock runs list --pipeline {pipeline} --state EXPIRED",
+                },
             ),
         )
     return len(ended)

@@ -1,0 +1,47 @@
+"""The command of every alert is executed where the alert was opened: a rule without one fails here.
+
+Measured rules are executed by `test_drill.py`, those of the monitor by `tests/detection`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from penstock.alerts.catalog import EVENT_RULES
+from penstock.detection.finding import LIVE_RULES, TREND_RULES
+from tests.alerts.event_scenes import SCENES
+from tests.detection import test_fixes, test_monitor
+from tests.kits.client_harness import Harness
+from tests.kits.commands import perform
+
+ACTING = {"phase_untriggered", "flow_stalled", "dependency_missing", "dependency_blocking",
+          "gate_cycle", "runs_stale"}  # fmt: skip
+"""Rules of the monitor whose commands change something; those of tables share one command."""
+
+
+def test_every_rule_is_executed() -> None:
+    """Every rule of other code has a scene here, or is executed with the monitor's tests."""
+    detected = {*LIVE_RULES, *TREND_RULES}
+    assert {*SCENES, *detected} == set(EVENT_RULES)
+    fixes, watch = inspect.getsource(test_fixes), inspect.getsource(test_monitor)
+    assert [rule for rule in detected if f'"{rule}"' not in fixes + watch] == []
+    single = {"phase_untriggered", "flow_stalled", "dependency_missing", "runs_stale"}
+    assert [rule for rule in ACTING & single if f'"{rule}"' not in fixes] == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("rule", sorted(SCENES))
+def test_command(
+    harness: Harness, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert has a command, and it runs."""
+    monkeypatch.setenv("PENSTOCK_AUDIT_SINK", f"parquet:{tmp_path / 'sink'}")
+    SCENES[rule](harness)
+    found = harness.client.alerts.list(rule=rule).items
+    assert found, [one.rule for one in harness.client.alerts.list(state=None).items]
+    for alert in found:
+        assert alert.command is not None
+        perform(harness.client, alert.command)
