@@ -10,6 +10,8 @@ SEEDS ?= 5000
 PROVE ?=
 PROVE_MINUTES ?= 60
 TESTS ?=
+# Some containers forbid bytecode files; every program that a test starts would compile the package.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer lock clean

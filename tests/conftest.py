@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: servers, databases, a store of each engine under a set clock."""
 
+import gc
 import os
 import shutil
 import sys
@@ -213,3 +214,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the modules that come close to the size limit, before they hit it."""
     for line in tidy.nearly_too_long(tidy.sources_read(Path(__file__).parents[1])):
         terminalreporter.write_line(f"close to the limit of {tidy.MODULE_LINES_MAX}: {line}")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made out of every later pass of the garbage collector."""
+    gc.collect()
+    gc.freeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import threading
@@ -13,16 +14,23 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from penstock.core.clock import SystemClock
+from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
 
 CLIENT, SECRET = "penstock", "a secret: with % signs"
+
+
+@functools.cache
+def _first_key() -> SigningKey:
+    """Return the key of every provider: making one takes a quarter of a second."""
+    return new_signing_key()
 
 
 class Provider:
     """What the provider knows; tests change `claims` to misbehave."""
 
     def __init__(self) -> None:
-        self.key = new_signing_key()
+        self.key = _first_key()
         self.signs_with = self.key
         self.claims: dict[str, Any] = {"email": "ana@example.com", "email_verified": True}
         self.codes: dict[str, dict[str, str]] = {}
