@@ -8,13 +8,15 @@ CODE := $(wildcard src tests benchmarks examples)
 BENCH ?=
 SEEDS ?= 5000
 PROVE ?=
+PYTHONS ?= python3.11 python3.12 python3.13
+RELEASE := .venv-release/.installed
 PROVE_MINUTES ?= 60
 TESTS ?=
 # Some containers forbid bytecode files; every program that a test starts would compile the package.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer lock clean
+.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +36,21 @@ test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in
 	@test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy
 	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/requirements-test.txt
 	.venv-deploy/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest -p no:cacheprovider tests/deploy/test_charts.py
+
+test-wheel: $(STAMP) ## Try the built wheel in clean environments (PYTHONS="python3.11 python3.13")
+	$(BIN)/python -m tests.release.wheels --pythons "$(PYTHONS)"
+
+sbom: $(RELEASE) ## Write the software bill of materials of the image to dist/sbom.cdx.json
+	@mkdir -p dist
+	.venv-release/bin/python -W ignore -m cyclonedx_py requirements deploy/requirements.lock --pyproject pyproject.toml \
+		--sv 1.6 --output-reproducible -o dist/sbom.cdx.json
+	@echo 'wrote dist/sbom.cdx.json'
+
+audit: $(STAMP) $(RELEASE) ## Compare the locked dependencies with published advisories (needs the network)
+	$(BIN)/python -m tests.release.audit --pip-audit .venv-release/bin/pip-audit
+
+release-check: $(STAMP) $(RELEASE) ## Check what a release needs, as far as this machine can; see docs/operations/release.md
+	$(BIN)/python -m tests.release
 
 test-nats: $(STAMP) ## Kill the leader of three NATS servers under load, and report what happened
 	$(BIN)/python -m pytest -n 0 -s -m slow tests/bus/transports/nats $(TESTS)
@@ -113,8 +130,13 @@ lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades 
 	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock || { echo 'a lock file names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
-	rm -rf $(VENV) .venv-deploy .venv-docs .venv-gcp build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-deploy .venv-docs .venv-release .venv-gcp build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(RELEASE): deploy/requirements-release.txt
+	@test -x .venv-release/bin/python || $(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/requirements-release.txt
+	@touch $@
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -24,7 +24,7 @@ FIRST_SEED: Final = 1_000_000
 """Apart from the seeds that `make simulate` and the tests use."""
 INPUTS: Final = 4_000
 """Inputs for each parser in an hour."""
-CALLS: Final = 30
+CALLS: Final = 20
 """Generated calls for each operation of the API, valid and invalid, in an hour."""
 
 

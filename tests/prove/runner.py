@@ -52,9 +52,18 @@ def adopt_orphans() -> None:
 
 
 def run(
-    command: Sequence[str], timeout: float, log: Path, more: Mapping[str, str] | None = None
+    command: Sequence[str],
+    timeout: float,
+    log: Path,
+    more: Mapping[str, str] | None = None,
+    *,
+    needs_figures: bool = True,
 ) -> Outcome:
-    """Run a command to its end or its time limit; never raises because of what it does."""
+    """Run a command to its end or its time limit; never raises because of what it does.
+
+    `more` are further variables of its environment. A command that must print figures and prints
+    none has proved nothing, and fails.
+    """
     clock = SystemClock()
     began = clock.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +86,8 @@ def run(
     seconds = clock.monotonic() - began
     figures = json_lines(log.read_text(errors="replace"))
     verdict, why = judged(process.returncode, figures, timeout if is_late else None)
+    if verdict == "holds" and needs_figures and not figures:
+        verdict, why = "fails", "it printed no figures"
     tail = "" if verdict == "holds" else _tail(log, errors)
     return Outcome(
         verdict=verdict, seconds=seconds, figures=figures, why=why, tail=tail, killed=killed
@@ -94,8 +105,6 @@ def judged(
     skipped = [str(one["skipped"]) for one in figures if isinstance(one.get("skipped"), str)]
     if skipped and len(skipped) == len(figures):
         return "not run", "; ".join(skipped)
-    if not figures:
-        return "fails", "it printed no figures"
     return "holds", ""
 
 

@@ -1,0 +1,1 @@
+"""What a release must pass: `make release-check`, and its parts."""
