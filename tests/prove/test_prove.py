@@ -7,10 +7,11 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from tests.harness import chaos, chaos_load
+from tests.harness import chaos, chaos_load, upgrade
 from tests.prove import report, runner
 from tests.prove.__main__ import main, prove
 from tests.prove.proofs import PROOFS, SEEDS, Bar, Proof, zero
@@ -36,7 +37,6 @@ class TestRunner:
         [
             (0, [{"lost": 0}], None, "holds"),
             (1, [{"lost": 0}], None, "fails"),
-            (0, [], None, "fails"),
             (0, [{"lost": 0}], 60.0, "fails"),
             (0, [{"skipped": "no root"}], None, "not run"),
             (0, [{"skipped": "no root"}, {"lost": 0}], None, "holds"),
@@ -51,6 +51,11 @@ class TestRunner:
     def test_figures_between_other_lines(self, tmp_path: Path) -> None:
         found = runner.run(shell(FIGURES % 3), 60, tmp_path / "out.log")
         assert (found.verdict, found.figures) == ("holds", [{"lost": 3}])
+
+    def test_a_command_without_figures(self, tmp_path: Path) -> None:
+        log = tmp_path / "out.log"
+        assert runner.run(shell("print(1)"), 60, log).why == "it printed no figures"
+        assert runner.run(shell("print(1)"), 60, log, needs_figures=False).verdict == "holds"
 
     def test_a_command_that_hangs_is_killed_with_its_children(self, tmp_path: Path) -> None:
         """Also a grandchild in a session of its own, whose parent is gone."""
@@ -184,3 +189,25 @@ def test_only_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     assert main(["--json", "--no-report"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["verdict"] for line in lines] == ["fails", "holds"]
+
+
+class TestUpgrade:
+    """The proof of an upgrade says when it could not be run, and when it showed nothing."""
+
+    GOOD: ClassVar[dict[str, int]] = {
+        "failed": 0, "lost": 0, "doubled": 0, "migrations": 8, "accepted": 3_000,
+        "old_on_new_schema": 300, "new_beside_old": 100,
+    }  # fmt: skip
+
+    def test_a_clone_without_the_previous_release(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(upgrade.Absent, match="not in this clone"):
+            upgrade.unpack("0" * 40, tmp_path)
+        assert upgrade.main(["--from", "0" * 40]) == 0
+        assert "not in this clone" in json.loads(capsys.readouterr().out)["skipped"]
+
+    def test_figures(self) -> None:
+        assert upgrade.faults_of(self.GOOD) == []
+        assert upgrade.faults_of({**self.GOOD, "lost": 2}) == ["lost is 2"]
+        assert upgrade.faults_of({**self.GOOD, "old_on_new_schema": 0})
