@@ -59,6 +59,10 @@ BENCHES = {
     "consumer_sink": ("kit", "pushes through the kit into an SQL sink, singly and in batches"),
     "http_processor": ("http_processor", "runs sent to an endpoint on this machine"),
     "drivers": ("drivers", "small calls with the libpq pipeline and through psycopg's cursors"),
+    "scale": (
+        "scale",
+        "PostgreSQL: 10,000 customers with 1,000 runs in progress, then 50,000 with 5,000",
+    ),
     "snapshot": (
         "snapshot",
         "PostgreSQL: a session idle in a transaction for two minutes, at saturation",

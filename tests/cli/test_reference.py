@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.assets.events_page import events_page
 from penstock.assets.metrics_page import metrics_page
 from penstock.bus.transports.table import transports_page
 from penstock.cli import python_reference, reference
@@ -21,6 +22,7 @@ HOW = "run: python -m penstock.cli.reference docs/reference"
     [
         ("cli.md", reference.cli_page()),
         ("settings.md", reference.settings_page()),
+        ("events.md", events_page(reference.NOTE)),
         ("metrics.md", metrics_page(reference.NOTE)),
         ("public-api.md", reference.public_page()),
         ("python.md", python_reference.python_page()),

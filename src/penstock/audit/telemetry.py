@@ -19,14 +19,18 @@ from penstock.core.naming import ProcessorKey
 log = logging.getLogger(__name__)
 
 
+def event_name(kind: type[Event]) -> str:
+    """Return the name of a kind of event in logs."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind.__name__).lstrip("_")
+
+
 class Event(msgspec.Struct, frozen=True):
     """Base of all events; `action` is a stable, machine-readable verb."""
 
     @property
     def action(self) -> str:
         """The event's name in logs: RunEnded is `run_ended`."""
-        name = type(self).__name__
-        return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+        return event_name(type(self))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event's fields."""

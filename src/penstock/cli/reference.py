@@ -20,6 +20,7 @@ import click
 
 from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, SETTINGS
 from penstock.assembly.settings.setting import Setting
+from penstock.assets.events_page import events_page
 from penstock.assets.metrics_page import metrics_page
 from penstock.bus.transports.table import transports_page
 from penstock.cli.app import Command, Group
@@ -260,6 +261,7 @@ def main(folder: str) -> None:
     pages = {
         "cli.md": cli_page(),
         "settings.md": settings_page(),
+        "events.md": events_page(NOTE),
         "metrics.md": metrics_page(NOTE),
         "public-api.md": public_page(),
         "python.md": python_page(),
