@@ -210,6 +210,22 @@ class TestHub:
 
         asyncio.run(play())
 
+    def test_many_viewers_are_hinted_less_often(
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What all of them fetch after a hint stays at a bounded rate."""
+        monkeypatch.setattr(hub_module, "FETCHES", 2)
+
+        async def play() -> None:
+            hub = LiveHub(harness.store, read_seconds=60)
+            pauses = [hub._pause]
+            for number in range(5):
+                await open_stream(hub, "runs", session=str(number))
+                pauses.append(hub._pause)
+            assert pauses == [60, 60, 60, 120, 120, 180]
+
+        asyncio.run(play())
+
     def test_a_slow_viewer_holds_each_topic_once(self) -> None:
         async def play() -> None:
             stream = LiveStream(frozenset({"runs"}), None)

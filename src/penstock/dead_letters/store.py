@@ -21,6 +21,9 @@ GROUPED_MAX: Final = 5_000
 """Dead letters, the newest, that groups are made of."""
 COUNT_MAX: Final = 10_000
 """Largest count; there may be more."""
+FIND: Final = ("dead_letter_find", "dead_letter_find_error", "dead_letter_find_customer")
+GROUPS: Final = ("dead_letter_groups", "dead_letter_groups_error", "dead_letter_groups_customer")
+COUNT: Final = ("dead_letter_count", "dead_letter_count_error", "dead_letter_count_customer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,8 @@ def dead_letter_find(
 ) -> list[DeadLetterRow]:
     """Return dead letters, newest first."""
     params = asdict(wanted) | {"before": before, "limit": limit}
-    return [DeadLetterRow._make(row) for row in tx.rows("dead_letter_find", params)]
+    statement = _by_index(wanted, FIND)
+    return [DeadLetterRow._make(row) for row in tx.rows(statement, params)]
 
 
 def dead_letter_get(
@@ -125,13 +129,21 @@ def dead_letter_get(
 def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGroupRow]:
     """Group the newest dead letters by origin, error, its text and hour."""
     params = asdict(wanted) | {"most": GROUPED_MAX, "chars": TEXT_CHARS}
-    rows = tx.rows("dead_letter_groups", params)
+    rows = tx.rows(_by_index(wanted, GROUPS), params)
     return [DeadLetterGroupRow._make(row) for row in rows]
 
 
 def dead_letter_count(tx: Tx, wanted: DeadLetterRowFilter) -> int:
     """Count matching dead letters, up to COUNT_MAX."""
-    return int(one(tx.rows("dead_letter_count", asdict(wanted) | {"most": COUNT_MAX}))[0])
+    params = asdict(wanted) | {"most": COUNT_MAX}
+    return int(one(tx.rows(_by_index(wanted, COUNT), params))[0])
+
+
+def _by_index(wanted: DeadLetterRowFilter, variants: Sequence[str]) -> str:
+    """Return the variant of a statement whose index fits: any, of an error, of a customer."""
+    if wanted.status == "open" and wanted.error_type is not None:
+        return variants[1]
+    return variants[2 if wanted.status == "open" and wanted.customer is not None else 0]
 
 
 def dead_letter_resolve_many(

@@ -22,6 +22,13 @@ LEFT JOIN topics t ON t.topic = s.topic
     AND (CAST(:error_type AS text) IS NULL OR d.error_type = :error_type)
     AND d.died_at >= :since AND d.died_at < :until
 
+-- fragment: open_of_error
+-- For an index; the filter alone, whose conditions may be absent, uses none.
+d.status = 'open' AND d.error_type = :error_type
+
+-- fragment: open_of_customer
+d.status = 'open' AND d.customer = :customer
+
 -- fragment: dead_letter_rows
 SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.config_id,
     d.partition, d.correlation_id, d.error_type, d.error_kind, d.error_details, d.attempts,
@@ -34,6 +41,19 @@ SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.na
 -- scope: system (operators; a tenant's key adds :customer)
 {{dead_letter_rows}}
 WHERE {{dead_letter_filter}} AND d.dead_letter_id < :before
+ORDER BY d.dead_letter_id DESC LIMIT :limit;
+
+-- name: dead_letter_find_error
+-- Open dead letters of an error type, by their index, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
+{{dead_letter_rows}}
+WHERE {{open_of_error}} AND {{dead_letter_filter}} AND d.dead_letter_id < :before
+ORDER BY d.dead_letter_id DESC LIMIT :limit;
+
+-- name: dead_letter_find_customer
+-- Open dead letters of a customer, by their index, newest first.
+{{dead_letter_rows}}
+WHERE {{open_of_customer}} AND {{dead_letter_filter}} AND d.dead_letter_id < :before
 ORDER BY d.dead_letter_id DESC LIMIT :limit;
 
 -- name: dead_letter_get
@@ -50,19 +70,34 @@ WHERE d.dead_letter_id = :dead_letter_id
 WHERE d.kind = 'run' AND d.subject = :run_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
--- name: dead_letter_groups
--- Group the newest dead letters by origin, error, beginning of its text and hour.
--- scope: system (operators; a tenant's key adds :customer)
+-- fragment: dead_letter_grouped
 SELECT g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type, count(*),
     min(g.died_at), max(g.died_at), max(g.dead_letter_id), g.error_kind, g.details, g.hour
 FROM (SELECT d.kind, l.name AS pipeline, p.phase, p.name AS processor, s.name AS subscription,
         d.error_type, d.died_at, d.dead_letter_id, d.error_kind,
-        substr(d.error_details, 1, CAST(:chars AS integer)) AS details, d.died_at / 3600000000 AS hour
+        substr(d.error_details, 1, CAST(:chars AS integer)) AS details,
+        d.died_at / 3600000000 AS hour
     {{dead_letter_joins}}
-    WHERE {{dead_letter_filter}}
+
+-- fragment: dead_letter_newest
     ORDER BY d.dead_letter_id DESC LIMIT :most) AS g
 GROUP BY g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type, g.error_kind,
-    g.details, g.hour;
+    g.details, g.hour
+
+-- name: dead_letter_groups
+-- Group the newest dead letters by origin, error, beginning of its text and hour.
+-- scope: system (operators; a tenant's key adds :customer)
+{{dead_letter_grouped}} WHERE {{dead_letter_filter}} {{dead_letter_newest}};
+
+-- name: dead_letter_groups_error
+-- The same of open dead letters of an error type, by their index.
+-- scope: system (operators; a tenant's key adds :customer)
+{{dead_letter_grouped}} WHERE {{open_of_error}} AND {{dead_letter_filter}} {{dead_letter_newest}};
+
+-- name: dead_letter_groups_customer
+-- The same of open dead letters of a customer, by their index.
+{{dead_letter_grouped}}
+    WHERE {{open_of_customer}} AND {{dead_letter_filter}} {{dead_letter_newest}};
 
 -- name: dead_letter_count
 -- Count matching dead letters, up to a maximum.
@@ -70,6 +105,19 @@ GROUP BY g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type,
 SELECT count(*) FROM (SELECT d.dead_letter_id
     {{dead_letter_joins}}
     WHERE {{dead_letter_filter}} LIMIT :most) AS found;
+
+-- name: dead_letter_count_error
+-- Count open dead letters of an error type, by their index, up to a maximum.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT count(*) FROM (SELECT d.dead_letter_id
+    {{dead_letter_joins}}
+    WHERE {{open_of_error}} AND {{dead_letter_filter}} LIMIT :most) AS found;
+
+-- name: dead_letter_count_customer
+-- Count open dead letters of a customer, by their index, up to a maximum.
+SELECT count(*) FROM (SELECT d.dead_letter_id
+    {{dead_letter_joins}}
+    WHERE {{open_of_customer}} AND {{dead_letter_filter}} LIMIT :most) AS found;
 
 -- name: dead_letter_resolve_many
 -- Resolve dead letters as replayed or discarded. Those no longer open are not returned.

@@ -1,8 +1,9 @@
 """One reader of changes for all viewers of a process.
 
-While at least one stream is open, a task reads the journal once a second and adds the topics of
-what it finds to the streams that listen to them. A stream holds each topic at most once, so a
-viewer that reads slowly costs no memory. Topics about many things are released every second read.
+While at least one stream is open, a task reads the journal once a second (less often for more than
+a hundred) and adds the topics of what it finds to the streams that listen to them. A stream holds
+each topic at most once, so a viewer that reads slowly costs no memory. Topics about many things are
+released every second read.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from penstock.web.live.topics import LISTS, topics_of, topics_of_figures
 log = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 1.0
+FETCHES: Final = 100
+"""How many viewers may fetch after one read a second; with more the reads are further apart."""
 LIST_READS: Final = 2
 STREAMS_MAX: Final = 1_000
 SESSION_MAX: Final = 12
@@ -97,6 +100,11 @@ class LiveHub:
     def count(self) -> int:
         """Number of open streams."""
         return len(self._streams)
+
+    @property
+    def _pause(self) -> float:
+        """Seconds until changes are read again: longer for many viewers, who all fetch then."""
+        return self._read_seconds * max(1, -(-self.count // FETCHES))
 
     async def open(
         self,
@@ -177,7 +185,7 @@ class LiveHub:
     async def _follow(self) -> None:
         for number in _numbers():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), self._read_seconds)
+                await asyncio.wait_for(asyncio.Event().wait(), self._pause)
             try:
                 changes = await run_in_threadpool(self._read)
             except StoreError as error:

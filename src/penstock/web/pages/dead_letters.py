@@ -9,6 +9,7 @@ from penstock.web.charts import spark
 from penstock.web.detail_parts import DeadLetterPanel
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text, bytes_text
+from penstock.web.pages.lists import ListColumn, list_panel
 from penstock.web.parts import (
     Button,
     Cell,
@@ -222,39 +223,32 @@ def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
     page = visit.client.dead_letters.list(
         status=status, limit=PAGE_ROWS, cursor=visit.get("cursor"), **chosen
     )
-    return TablePanel(
-        title="Letters",
-        columns=[
-            TableColumn(title="letter"),
-            TableColumn(title="where"),
-            TableColumn(title="error", css="lo"),
-            TableColumn(title="died", css="r lo"),
-        ],
-        rows=[
-            [
-                Cell(
-                    text=one.dead_letter_id,
-                    href=visit.here(letter=one.dead_letter_id),
-                    is_mono=True,
-                    small=one.customer or "",
-                ),
-                text(_where(one), small=one.partition or one.message_id or ""),
-                Cell(text=_error_text(one), css="msg cut"),
-                time_cell(one.died_at),
-            ]
-            for one in page.items
-        ],
-        more=visit.next_page(page.next_cursor),
-        chosen=next(
-            (n for n, one in enumerate(page.items) if one.dead_letter_id == visit.get("letter")),
-            None,
+    columns = (
+        ListColumn(
+            "letter",
+            "",
+            lambda one: Cell(
+                text=one.dead_letter_id,
+                href=visit.here(letter=one.dead_letter_id),
+                is_mono=True,
+                small=one.customer or "",
+            ),
         ),
-        empty=Empty(
-            title="Nothing fits",
-            text="Nothing fits these filters." if chosen else "There is none.",
-            icon="n-letters",
+        ListColumn(
+            "where", "", lambda one: text(_where(one), small=one.partition or one.message_id or "")
         ),
+        ListColumn("error", "lo", lambda one: Cell(text=_error_text(one), css="msg cut")),
+        ListColumn("died", "r lo", lambda one: time_cell(one.died_at)),
     )
+    empty = Empty(
+        title="Nothing fits",
+        text="Nothing fits these filters." if chosen else "There is none.",
+        icon="n-letters",
+    )
+    shown = [one.dead_letter_id for one in page.items]
+    at = visit.get("letter")
+    place = shown.index(at) if at in shown else None
+    return list_panel(visit, "Letters", page, columns, empty, place)
 
 
 def _error_text(one: DeadLetter) -> str:

@@ -12,6 +12,7 @@ from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPan
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text
 from penstock.web.pages.flows.parts import tree_of
+from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
 from penstock.web.parts import (
     Button,
     Cell,
@@ -20,7 +21,6 @@ from penstock.web.parts import (
     FactsPanel,
     FeedPanel,
     Figure,
-    Filter,
     Happening,
     TableColumn,
     TablePanel,
@@ -52,24 +52,13 @@ FILTERS: Final = ("pipeline", "processor", "partition", "error_type", "correlati
 def runs(visit: Visit) -> WebPage:
     """List runs by filter."""
     state = visit.choice("state", STATES, "")
-    names = [*FILTERS[:4], *([] if visit.is_bound else ["customer"])]
     return WebPage(
         title="Runs",
         nav="runs",
         sentence="A run executes one processor once; a failed one is retried, then kept as a "
         "dead letter.",
-        choices=[
-            Choice(
-                label=word(one) if one else "all",
-                href=visit.here(state=one or None, cursor=None),
-                is_current=one == state,
-            )
-            for one in SHOWN
-        ],
-        filters=[
-            Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
-            for name in names
-        ],
+        choices=choices_of(visit, "state", SHOWN, state, word),
+        filters=filters_of(visit, FILTERS[:4]),
         kept={"state": state} if state else {},
         main=[visit.panel("Runs", lambda: _table(visit, state))],
     )
@@ -84,42 +73,21 @@ def _table(visit: Visit, state: Any) -> TablePanel:
         cursor=visit.get("cursor"),
         **chosen,  # type: ignore[arg-type]
     )
-    return TablePanel(
-        title="Runs, newest first",
-        columns=[
-            TableColumn(title="run"),
-            TableColumn(title="state"),
-            TableColumn(title="customer", css="lo"),
-            TableColumn(title="try", css="r"),
-            TableColumn(title="error", css="lo"),
-            TableColumn(title="scheduled", css="r"),
-            TableColumn(title="took", css="r"),
-        ],
-        rows=[
-            [
-                Cell(
-                    text=f"{run.pipeline} / {run.processor}",
-                    href=address("runs", run.run_id),
-                    small=run.partition or run.run_id,
-                ),
-                run_state(run),
-                text(run.customer),
-                text(_try(run).removeprefix("Try ")),
-                Cell(text=run.error_type or "", is_mono=True),
-                time_cell(run.scheduled_time),
-                text(duration(run.duration)),
-            ]
-            for run in page.items
-        ],
-        more=visit.next_page(page.next_cursor),
-        empty=Empty(
-            title="No run fits",
-            text="Nothing fits these filters."
-            if visit.query
-            else "Schedules, flows, messages and people start runs.",
-            icon="n-runs",
-            command="penstock runs submit PIPELINE",
-        ),
+    nothing = "Schedules, flows, messages and people start runs."
+    empty = Empty(
+        title="No run fits",
+        text="Nothing fits these filters." if visit.query else nothing,
+        icon="n-runs",
+        command="penstock runs submit PIPELINE",
+    )
+    return list_panel(visit, "Runs, newest first", page, COLUMNS, empty)
+
+
+def _title_cell(run: Run) -> Cell:
+    return Cell(
+        text=f"{run.pipeline} / {run.processor}",
+        href=address("runs", run.run_id),
+        small=run.partition or run.run_id,
     )
 
 
@@ -129,6 +97,17 @@ def run_state(run: Run) -> Cell:
         style, phrase = WAITS.get(run.waits, ("pending", run.waits))
         return Cell(text=phrase, state=style)
     return state_cell(run.state, small="dead letter" if run.is_dead else "")
+
+
+COLUMNS: Final = (
+    ListColumn("run", "", _title_cell),
+    ListColumn("state", "", run_state),
+    ListColumn("customer", "lo", lambda run: text(run.customer)),
+    ListColumn("try", "r", lambda run: text(_try(run).removeprefix("Try "))),
+    ListColumn("error", "lo", lambda run: Cell(text=run.error_type or "", is_mono=True)),
+    ListColumn("scheduled", "r", lambda run: time_cell(run.scheduled_time)),
+    ListColumn("took", "r", lambda run: text(duration(run.duration))),
+)
 
 
 def run(visit: Visit) -> WebPage:

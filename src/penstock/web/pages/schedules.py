@@ -11,6 +11,7 @@ from penstock.schedules.records import StoredConfig
 from penstock.web.charts import ColumnsPanel, Count, columns
 from penstock.web.pages.data import as_text
 from penstock.web.pages.flows.parts import tree_of
+from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
 from penstock.web.parts import (
     Button,
     Cell,
@@ -224,20 +225,12 @@ def _audit(visit: Visit, name: str) -> FeedPanel:
 def configs(visit: Visit) -> WebPage:
     """List configs by filter."""
     shown = visit.choice("show", tuple(SHOWN), "")
-    names = ["pipeline", *([] if visit.is_bound else ["customer"])]
     return WebPage(
         title="Configs",
         nav="configs",
         sentence="A config runs a pipeline for a customer, on a schedule or on events.",
-        choices=[
-            Choice(
-                label=one or "all",
-                href=visit.here(show=one or None, cursor=None),
-                is_current=one == shown,
-            )
-            for one in SHOWN
-        ],
-        filters=[Filter(name=name, label=name, value=visit.get(name) or "") for name in names],
+        choices=choices_of(visit, "show", tuple(SHOWN), shown),
+        filters=filters_of(visit, ("pipeline",)),
         kept={"show": shown} if shown else {},
         main=[visit.panel("Configs", lambda: _configs(visit, visit.customer, SHOWN[shown]))],
     )
@@ -252,37 +245,25 @@ def _configs(visit: Visit, name: str | None, shown: ConfigFilters) -> TablePanel
         cursor=visit.get("cursor"),
         **shown,
     )
-    return TablePanel(
-        title="Configs",
-        columns=[
-            TableColumn(title="config"),
-            TableColumn(title="state"),
-            TableColumn(title="schedule"),
-            TableColumn(title="last 14", css="lo"),
-            TableColumn(title="next", css="r"),
-        ],
-        rows=[
-            [
-                Cell(
-                    text=f"{one.customer} · {one.pipeline}",
-                    href=address("configs", one.config_id),
-                    small=one.config_id,
-                ),
-                config_state(one),
-                text(one.schedule_text, small=one.cron or ""),
-                Cell(marks=one.outcomes) if one.outcomes else text(NOTHING),
-                time_cell(one.next_run_time),
-            ]
-            for one in page.items
-        ],
-        more=visit.next_page(page.next_cursor),
-        empty=Empty(
-            title="No config fits",
-            text="A config runs a pipeline for a customer on a schedule.",
-            icon="cal",
-            command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
-        ),
+    empty = Empty(
+        title="No config fits",
+        text="A config runs a pipeline for a customer on a schedule.",
+        icon="cal",
+        command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
     )
+    return list_panel(visit, "Configs", page, COLUMNS, empty)
+
+
+def _config_cell(one: StoredConfig) -> Cell:
+    return Cell(
+        text=f"{one.customer} · {one.pipeline}",
+        href=address("configs", one.config_id),
+        small=one.config_id,
+    )
+
+
+def _outcomes(one: StoredConfig) -> Cell:
+    return Cell(marks=one.outcomes) if one.outcomes else text(NOTHING)
 
 
 def config_state(one: StoredConfig) -> Cell:
@@ -296,6 +277,15 @@ def config_state(one: StoredConfig) -> Cell:
         left = plural(one.failures_until_disabled or 0, "more failure")
         return Cell(text=phrase, state="failed", small=f"{left} until it is switched off")
     return Cell(text="active", state="complete")
+
+
+COLUMNS: Final = (
+    ListColumn("config", "", _config_cell),
+    ListColumn("state", "", config_state),
+    ListColumn("schedule", "", lambda one: text(one.schedule_text, small=one.cron or "")),
+    ListColumn("last 14", "lo", _outcomes),
+    ListColumn("next", "r", lambda one: time_cell(one.next_run_time)),
+)
 
 
 def config(visit: Visit) -> WebPage:
@@ -341,7 +331,7 @@ def config(visit: Visit) -> WebPage:
                 title="Facts",
                 facts=[
                     ("config", Cell(text=one.config_id, is_mono=True)),
-                    ("last runs", Cell(marks=one.outcomes) if one.outcomes else text(NOTHING)),
+                    ("last runs", _outcomes(one)),
                     ("version", text(number(one.version))),
                     ("priority", text(number(one.priority))),
                     ("start within", text(duration(one.sla))),

@@ -16,14 +16,13 @@ from penstock.web.pages.flows.deeds import button_of
 from penstock.web.pages.flows.forecast import risk_panel
 from penstock.web.pages.flows.parts import marks_pipe, phase_order, pipe_of, state_of, tree_of
 from penstock.web.pages.flows.timeline import timeline
+from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
 from penstock.web.parts import (
     Button,
     Cell,
-    Choice,
     Empty,
     FactsPanel,
     FeedPanel,
-    Filter,
     GatePanel,
     Happening,
     TableColumn,
@@ -49,29 +48,17 @@ def flows(visit: Visit) -> WebPage:
         title="Flows",
         nav="flows",
         sentence="A flow takes one partition of a pipeline through its phases.",
-        choices=[
-            Choice(
-                label=word(one) if one else "all",
-                href=visit.here(state=one or None, cursor=None),
-                is_current=one == state,
-            )
-            for one in ("", *STATES)
-        ],
+        choices=choices_of(visit, "state", ("", *STATES), state, word),
         actions=[
             Button(label="Backfill…", href=address("do", "backfill")),
             Button(label="Trigger…", href=address("do", "trigger"), css="go"),
         ]
         if visit.may_operate
         else [],
-        filters=_filters(visit),
+        filters=filters_of(visit, ("pipeline", "partition", "mode")),
         kept={"state": state} if state else {},
         main=[visit.panel("Flows", lambda: _table(visit, state))],
     )
-
-
-def _filters(visit: Visit) -> list[Filter]:
-    names = ["pipeline", "partition", "mode"] + ([] if visit.is_bound else ["customer"])
-    return [Filter(name=name, label=name, value=visit.get(name) or "") for name in names]
 
 
 def _table(visit: Visit, state: Any) -> TablePanel:
@@ -85,42 +72,30 @@ def _table(visit: Visit, state: Any) -> TablePanel:
         limit=PAGE_ROWS,
         cursor=visit.get("cursor"),
     )
-    return TablePanel(
-        title="Flows, newest first",
-        columns=[
-            TableColumn(title="flow"),
-            TableColumn(title="state"),
-            TableColumn(title="phases", css="lo"),
-            TableColumn(title="customer", css="lo"),
-            TableColumn(title="gen.", css="r lo"),
-            TableColumn(title="opened", css="r"),
-            TableColumn(title="took", css="r"),
-        ],
-        rows=[
-            [
-                Cell(
-                    text=f"{flow.pipeline} · {flow.partition}",
-                    href=address("flows", flow.flow_id),
-                    small=f"{flow.mode} · by {flow.trigger_source}",
-                ),
-                Cell(text=state_of(flow)[1], state=state_of(flow)[0]),
-                Cell(pipe=marks_pipe(flow.phases or [])),
-                text(flow.customer),
-                text(number(flow.generation)),
-                time_cell(flow.created_at),
-                text(_took(visit, flow.created_at, flow.ended_at)),
-            ]
-            for flow in page.items
-        ],
-        more=visit.next_page(page.next_cursor),
-        empty=Empty(
-            title="No flow fits",
-            text="Nothing fits these filters."
-            if visit.query
-            else "Schedules open flows; you can open one by hand.",
-            icon="n-flows",
-            command="penstock trigger PIPELINE PARTITION --dry-run",
-        ),
+    nothing = "Schedules open flows; you can open one by hand."
+    empty = Empty(
+        title="No flow fits",
+        text="Nothing fits these filters." if visit.query else nothing,
+        icon="n-flows",
+        command="penstock trigger PIPELINE PARTITION --dry-run",
+    )
+    columns = (
+        ListColumn("flow", "", _title_cell),
+        ListColumn("state", "", lambda one: Cell(text=state_of(one)[1], state=state_of(one)[0])),
+        ListColumn("phases", "lo", lambda one: Cell(pipe=marks_pipe(one.phases or []))),
+        ListColumn("customer", "lo", lambda one: text(one.customer)),
+        ListColumn("gen.", "r lo", lambda one: text(number(one.generation))),
+        ListColumn("opened", "r", lambda one: time_cell(one.created_at)),
+        ListColumn("took", "r", lambda one: text(_took(visit, one.created_at, one.ended_at))),
+    )
+    return list_panel(visit, "Flows, newest first", page, columns, empty)
+
+
+def _title_cell(one: Flow) -> Cell:
+    return Cell(
+        text=f"{one.pipeline} · {one.partition}",
+        href=address("flows", one.flow_id),
+        small=f"{one.mode} · by {one.trigger_source}",
     )
 
 

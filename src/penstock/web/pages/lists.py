@@ -1,0 +1,64 @@
+"""Lists with filters: their choices, fields and rows. A column is declared with its cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.records.record import Page
+from penstock.web.parts import Cell, Choice, Empty, Filter, TableColumn, TablePanel
+from penstock.web.visit import Visit
+
+
+class ListColumn(NamedTuple):
+    """A column of a list: its title, its classes, and the cell of an item."""
+
+    title: str
+    css: str
+    cell: Callable[[Any], Cell]
+
+
+def list_panel(
+    visit: Visit,
+    title: str,
+    page: Page[Any],
+    columns: Sequence[ListColumn],
+    empty: Empty,
+    chosen: int | None = None,
+) -> TablePanel:
+    """Return one page of a list as a table, with the way to the next page."""
+    return TablePanel(
+        title=title,
+        columns=[TableColumn(title=one.title, css=one.css) for one in columns],
+        rows=[[one.cell(item) for one in columns] for item in page.items],
+        more=visit.next_page(page.next_cursor),
+        chosen=chosen,
+        empty=empty,
+    )
+
+
+def choices_of(
+    visit: Visit,
+    name: str,
+    options: Sequence[str],
+    chosen: str,
+    label: Callable[[str], str] = str,
+) -> list[Choice]:
+    """Return the values of a filter as links; an empty value, which is no filter, says "all"."""
+    return [
+        Choice(
+            label=label(one) if one else "all",
+            href=visit.here(**{name: one or None, "cursor": None}),
+            is_current=one == chosen,
+        )
+        for one in options
+    ]
+
+
+def filters_of(visit: Visit, names: Sequence[str], *, with_customer: bool = True) -> list[Filter]:
+    """Return fields for these values of the address; a bound caller gets none for the customer."""
+    own = ["customer"] if with_customer and not visit.is_bound else []
+    return [
+        Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
+        for name in [*names, *own]
+    ]
