@@ -16,7 +16,7 @@ TESTS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
+.PHONY: help dev demo test test-ui pictures test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
 	$(BIN)/python -m pytest -n 2 -m ui tests/web
+
+pictures: $(STAMP) ## Take the pictures of README and tutorial again, from the day of the demo, in Chromium
+	$(BIN)/python -m tests.web.pictures docs/pictures
 
 test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in an environment of their own
 	@test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy

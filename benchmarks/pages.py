@@ -2,9 +2,9 @@
 
 The database of `trace` (10,000,000 executions on PostgreSQL, 1,000,000 on SQLite) with 50,000
 configs and 1,000,000 dead letters besides. One person asks for every page, in random order: the
-figure is the time until the response has arrived. Then 200 viewers hold streams of hints while runs
-are cancelled: the figure is the CPU of the server, with the streams alone and with every viewer
-fetching its fragment after a hint, as browsers do.
+figures are the time until the response has arrived, and the CPU of server and database. Then 200
+viewers hold streams of hints while runs are cancelled: the figure is the CPU of the server, with
+the streams alone and with every viewer fetching its fragment after a hint, as browsers do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from http.client import HTTPConnection, HTTPResponse
 from urllib.parse import urlencode
 
-from benchmarks.cpu import cpu_seconds
+from benchmarks.cpu import cpu_seconds, server_seconds
 from benchmarks.load import CUSTOMERS, series, unchecked, wall_now
 from benchmarks.raw import Raw
 from benchmarks.result import Result, percentile, print_progress
@@ -62,6 +62,7 @@ def pages(site: Site, *, quick: bool) -> Iterator[Result]:
     print_progress(f"loaded {n:,} executions in {time.perf_counter() - began:.0f} s")
     with served(place, api_rate="100000", api_inflight="400") as server:
         figures = _pages(server, place)
+        costs = _costs(site, server, place)
         sizes = _sizes(server)
         watching = _watch(place, server, quick=quick)
     site.drop(place)
@@ -80,6 +81,9 @@ def pages(site: Site, *, quick: bool) -> Iterator[Result]:
             **sizes,
             **watching,
             "pages": {name: round(figures[name], 1) for name in sorted(figures)},
+            "cpu_ms": max(costs.values()),
+            "costliest": max(costs, key=lambda name: costs[name]),
+            "page_cpu_ms": costs,
         },
     )
 
@@ -167,6 +171,24 @@ def _pages(server: Server, place: BenchDatabase) -> dict[str, float]:
         person.get(path)
         samples.setdefault(_name(path), []).append((time.perf_counter() - began) * 1_000)
     return {name: percentile(found, 0.95) for name, found in samples.items()}
+
+
+def _costs(site: Site, server: Server, place: BenchDatabase) -> dict[str, float]:
+    """Return the CPU of each page, server and database, in milliseconds; a busy machine has the
+    same.
+    """
+
+    def spent() -> float:
+        return cpu_seconds(server.pid) + (server_seconds(site) or 0.0)
+
+    person = _Person(server)
+    costs = {}
+    for path in _paths(place):
+        before = spent()
+        for _ in range(ASKED):
+            person.get(path)
+        costs[_name(path)] = round((spent() - before) / ASKED * 1_000, 1)
+    return costs
 
 
 def _name(path: str) -> str:
