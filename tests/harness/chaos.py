@@ -46,8 +46,9 @@ BACKLOG: Final = {"postgres": 10_000, "sqlite": 5_000}
 SAMPLE_SECONDS: Final = 1.0
 WARM_SECONDS: Final = 8
 START_SECONDS: Final = 120
-SETTLE_SECONDS: Final = 40
-"""Longer than a session's lease (30 s) and the sweep after it."""
+SETTLE_SECONDS: Final = 20
+LEASE_SECONDS: Final = 40
+"""Longer than a session's lease (30 s) and the sweep after it: work of killed workers returns."""
 DRAIN_SECONDS: Final = 240
 RECOVERED: Final = 0.95
 WINDOWS_MAX: Final = 4
@@ -286,6 +287,8 @@ class Scenario:
     times: int = 1
     """How much longer than others the fault lasts."""
     during_min: float | None = None
+    settle: int = SETTLE_SECONDS
+    """Time to recover before the throughput is measured again."""
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
@@ -295,7 +298,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         about="all connections are terminated four times a second", inject=_connection_kills
     ),
     "worker-kills": Scenario(
-        about="a worker is killed by SIGKILL every other second", inject=_worker_kills
+        about="a worker is killed by SIGKILL every other second",
+        inject=_worker_kills,
+        settle=LEASE_SECONDS,
     ),
     "idle-in-transaction": Scenario(
         about="a session is idle in a transaction that holds a snapshot",
@@ -352,7 +357,7 @@ def _staged(scenario: Scenario) -> Iterator[Stage]:
         yield stage
 
 
-def run(name: str, seconds: int, settle: int = SETTLE_SECONDS) -> dict[str, Any]:
+def run(name: str, seconds: int, settle: int | None = None) -> dict[str, Any]:
     """Run one scenario; phases before and after the fault take `seconds` each."""
     scenario = SCENARIOS[name]
     with _staged(scenario) as stage:
@@ -369,7 +374,7 @@ def run(name: str, seconds: int, settle: int = SETTLE_SECONDS) -> dict[str, Any]
         before = mean_rate(sampler.samples, began, struck)
         if not before:
             raise Wrong("no run ended before the fault, so there is no baseline")
-        CLOCK.sleep(settle)
+        CLOCK.sleep(scenario.settle if settle is None else settle)
         after: list[float] = []
         while not after or (after[-1] < RECOVERED * before and len(after) < WINDOWS_MAX):
             since = CLOCK.monotonic()
@@ -440,7 +445,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", help=f"scenarios, by comma: {', '.join(SCENARIOS)}")
     parser.add_argument("--seconds", type=int, default=16, help="length of each phase")
-    parser.add_argument("--settle", type=int, default=SETTLE_SECONDS, help="time to recover")
+    parser.add_argument("--settle", type=int, help="time to recover; default: by scenario")
     given = parser.parse_args(arguments)
     names = given.only.split(",") if given.only else list(SCENARIOS)
     if unknown := [name for name in names if name not in SCENARIOS]:

@@ -23,6 +23,8 @@ LINES_MAX: Final = 14
 FIGURES_MAX: Final = 6
 _TEMPORARY: Final = re.compile(r"(?:/tmp|/var|/root|/home|/work|/dev/shm|/usr)/[^\s'\",:)]*")
 """Paths of the machine; a report names none."""
+_ADDRESS: Final = re.compile(r"https?://(?!127\.0\.0\.1|localhost)[^\s'\"]+")
+"""Addresses, such as of a package index: they belong to the machine too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def _shown(value: Any) -> str:
 
 def _clean(text: str) -> str:
     """Return a text without the paths of this machine, and without the ends of table cells."""
-    return _TEMPORARY.sub("PATH", text.replace(str(ROOT), ".")).replace("|", "/") if text else ""
+    plain = _ADDRESS.sub("URL", text.replace(str(ROOT), "."))
+    return _TEMPORARY.sub("PATH", plain).replace("|", "/")
 
 
 def _commit() -> str:
