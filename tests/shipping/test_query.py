@@ -15,7 +15,7 @@ from penstock.core.errors import InvalidInput
 from penstock.db.sqlite.store import SqliteStore
 from penstock.runs.records import Submission
 from penstock.services.upkeep import Sealer
-from penstock.sinks.audit_query import query_parquet
+from penstock.sinks.audit_query import SinkQueryBounds, query_parquet
 from tests.kits.client_harness import pipelines
 
 
@@ -45,8 +45,8 @@ def call(folder: Path, *args: str) -> Result:
 
 def ask(folder: Path, text: str, **bounds: Any) -> Any:
     """Query the sink of the folder."""
-    given = {"rows_max": 100, "seconds": 20.0, "memory_mb": 256, **bounds}
-    return query_parquet(folder / "sink", text, **given)
+    given: dict[str, Any] = {"rows_max": 100, "seconds": 20.0, "memory_mb": 256, **bounds}
+    return query_parquet(folder / "sink", text, SinkQueryBounds(**given))
 
 
 def test_reads(place: Path) -> None:

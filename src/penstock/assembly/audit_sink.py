@@ -8,33 +8,36 @@ from penstock.assembly.settings import Settings
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.db.store import StoreView
+from penstock.probes.bigquery.address import parse_bigquery, parse_bytes
 from penstock.services.store import Retention
+from penstock.shipping.batches import AuditSink
 from penstock.shipping.client import SinkVerifier
 from penstock.shipping.records import SinkVerification
 from penstock.shipping.shipper import ShipCounts, Shipper
+from penstock.sinks.audit_bigquery import BigQuerySink
+from penstock.sinks.audit_bigquery_query import query_bigquery
 from penstock.sinks.audit_parquet import ParquetSink
-from penstock.sinks.audit_query import QueryResult, query_parquet
+from penstock.sinks.audit_query import QueryResult, SinkQueryBounds, query_parquet
 
 __all__ = [
-    "QueryResult", "ShipCounts", "build_audit_sink", "build_retention", "query_sink", "ship_once",
-    "sink_name", "verify_sink",
+    "QueryResult", "ShipCounts", "build_audit_sink", "build_query_bounds", "build_retention",
+    "query_sink", "ship_once", "sink_name", "verify_sink",
 ]  # fmt: skip
 
 
-def _folder(settings: Settings) -> Path | None:
-    """Return the folder of a Parquet sink; None if no sink is set."""
+def build_audit_sink(settings: Settings, clock: Clock | None = None) -> AuditSink | None:
+    """Return the audit sink; None if no sink is set. Nothing is opened yet."""
+    kind, _, place = settings.audit_sink.partition(":")
     if not settings.audit_sink:
         return None
-    kind, _, place = settings.audit_sink.partition(":")
-    if kind != "parquet" or not place:
-        raise SettingsError("audit_sink", "parquet:DIR", settings.audit_sink)
-    return Path(place).expanduser().absolute()
-
-
-def build_audit_sink(settings: Settings, clock: Clock | None = None) -> ParquetSink | None:
-    """Return the audit sink; None if no sink is set. Nothing is opened yet."""
-    folder = _folder(settings)
-    return None if folder is None else ParquetSink(folder, clock=clock)
+    if kind == "bigquery":
+        address = parse_bigquery(settings.audit_sink, "audit_sink")
+        if address.dataset is not None:
+            return BigQuerySink(address)
+    elif kind == "parquet" and place:
+        return ParquetSink(Path(place).expanduser().absolute(), clock=clock)
+    expected = "parquet:DIR or bigquery:PROJECT.DATASET"
+    raise SettingsError("audit_sink", expected, settings.audit_sink)
 
 
 def build_retention(settings: Settings) -> Retention:
@@ -76,17 +79,36 @@ def verify_sink(store: StoreView, settings: Settings) -> SinkVerification:
         sink.close()
 
 
-def query_sink(
-    settings: Settings, text: str, *, rows_max: int, seconds: float, memory_mb: int
-) -> QueryResult:
+def build_query_bounds(
+    rows_max: int, seconds: float, memory_mb: int, max_bytes: str | None
+) -> SinkQueryBounds:
+    """Return the bounds of a query as a command gives them; `max_bytes` is such as `500MB`."""
+    return SinkQueryBounds(
+        rows_max=rows_max,
+        seconds=seconds,
+        memory_mb=memory_mb,
+        bytes_max=None if max_bytes is None else parse_bytes(max_bytes, "--max-bytes"),
+    )
+
+
+def query_sink(settings: Settings, text: str, bounds: SinkQueryBounds) -> QueryResult:
     """Execute one SELECT over the sink."""
-    root = _set(settings).root
-    return query_parquet(root, text, rows_max=rows_max, seconds=seconds, memory_mb=memory_mb)
+    sink = _set(settings)
+    try:
+        if isinstance(sink, BigQuerySink):
+            return query_bigquery(sink, text, bounds)
+        assert isinstance(sink, ParquetSink)
+        return query_parquet(sink.root, text, bounds)
+    finally:
+        sink.close()
 
 
-def _set(settings: Settings) -> ParquetSink:
+def _set(settings: Settings) -> AuditSink:
     sink = build_audit_sink(settings)
     if sink is None:
-        fix = "Set it: PENSTOCK_AUDIT_SINK=parquet:DIR, or audit_sink in penstock.toml."
+        fix = (
+            "Set it: PENSTOCK_AUDIT_SINK=parquet:DIR or bigquery:PROJECT.DATASET, or audit_sink "
+            "in penstock.toml."
+        )
         raise InvalidInput("audit_sink", "an audit sink", "none", fix)
     return sink

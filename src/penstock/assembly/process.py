@@ -357,7 +357,8 @@ def build_services(
     ]
     sink = build_audit_sink(settings, clock)
     if sink is not None:
-        made.append((Shipper(store, sink), _every(settings.audit_sink_interval)))
+        interval = max(settings.audit_sink_interval, sink.interval_us)
+        made.append((Shipper(store, sink), _every(interval)))
     return [ScheduledService(service, schedule) for service, schedule in made]
 
 

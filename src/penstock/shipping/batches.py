@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.core.clock import Micros
 from penstock.shipping.tables import ShippedTable
 
 ShippedRow = Sequence[Any]
@@ -98,6 +99,10 @@ class AuditSink(Protocol):
 
     name: str
     """Identifies the sink; positions are stored under it."""
+    interval_us: Micros
+    """Shortest time between two passes of the shipper."""
+    blocks_max: int
+    """Blocks of the journal in one batch."""
 
     def last(self, relation: str) -> ManifestEntry | None:
         """Return the newest entry of a log; None if it has none."""
@@ -113,6 +118,14 @@ class AuditSink(Protocol):
 
     def rows(self, table: ShippedTable, entry: ManifestEntry) -> list[tuple[Any, ...]]:
         """Return the rows of a batch in the order of their keys; raise ValueError if damaged."""
+        ...
+
+    def unlisted(self) -> list[str]:
+        """Return what the sink holds that no manifest entry lists."""
+        ...
+
+    def close(self) -> None:
+        """Close connections."""
         ...
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.assembly.audit_sink import query_sink, ship_once, sink_name
+from penstock.assembly.audit_sink import build_query_bounds, query_sink, ship_once, sink_name
 from penstock.cli import output
 from penstock.cli.app import App, Command, Group
 from penstock.cli.arguments import confirm
@@ -97,15 +97,21 @@ def reset(app: App, yes: bool) -> None:
 @click.option("--timeout", type=click.FloatRange(0.1, SECONDS_MAX), default=30.0, show_default=True,
               metavar="SECONDS", help="Longest time that the query may take.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(64, 65_536), default=512, show_default=True,
-              metavar="MB", help="Most memory that the query may use.")  # fmt: skip
+              metavar="MB", help="Most memory that a query over files may use.")  # fmt: skip
+@click.option("--max-bytes", metavar="SIZE",
+              help="Most bytes that BigQuery may bill for the query, such as 500MB; "
+                   "otherwise what the sink's address says.")  # fmt: skip
 @click.pass_obj
-def query(app: App, text: str, limit: int, timeout: float, memory: int) -> None:
+def query(
+    app: App, text: str, limit: int, timeout: float, memory: int, max_bytes: str | None
+) -> None:
     """Execute one SELECT over the audit sink: journal, history and the logs of flows.
 
     The views are journal, history, execution_log, dependency_check_log, phase_completion_log and
     config_audit; each has a column `date`. Nothing else can be read, and nothing can be changed.
     """
-    found = query_sink(app.settings(), text, rows_max=limit, seconds=timeout, memory_mb=memory)
+    bounds = build_query_bounds(limit, timeout, memory, max_bytes)
+    found = query_sink(app.settings(), text, bounds)
     rows = [[_plain(value) for value in row] for row in found.rows]
     record = {
         "columns": found.columns,
@@ -122,9 +128,9 @@ def query(app: App, text: str, limit: int, timeout: float, memory: int) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of DuckDB as JSON has it."""
+    """Return a value of DuckDB or BigQuery, whose times are in UTC, as JSON has it."""
     if isinstance(value, datetime):
-        return value.isoformat() + "Z"
+        return value.replace(tzinfo=None).isoformat() + "Z"
     if isinstance(value, date):
         return value.isoformat()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

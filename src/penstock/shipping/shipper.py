@@ -32,7 +32,6 @@ from penstock.shipping.tables import TABLES, ShippedTable
 
 log = logging.getLogger(__name__)
 
-BATCH_BLOCKS: Final = 20
 BATCH_ROWS: Final = 100_000
 AHEAD_ROWS: Final = 5_000
 """Rows of a batch from which on the next one is read while it is written."""
@@ -76,12 +75,12 @@ class Shipper:
         store: Transactions,
         sink: AuditSink,
         *,
-        blocks: int = BATCH_BLOCKS,
+        blocks: int | None = None,
         rows: int = BATCH_ROWS,
     ) -> None:
         self._store = store
         self._sink = sink
-        self._blocks = blocks
+        self._blocks = sink.blocks_max if blocks is None else blocks
         self._rows = rows
 
     def run_once(self) -> ShipCounts:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.core.clock import DAY, HOUR, SECOND, Clock, SystemClock, to_datetime
+from penstock.core.clock import DAY, HOUR, SECOND, Clock, Micros, SystemClock, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import new_secret
 from penstock.shipping.batches import (
@@ -58,6 +58,9 @@ def load_duckdb() -> Any:
 
 class ParquetSink:
     """A folder of Parquet files and their manifest."""
+
+    interval_us: Micros = 0
+    blocks_max = 20
 
     def __init__(self, root: Path, *, clock: Clock | None = None) -> None:
         """Use a folder; it is created when the first batch is written."""

@@ -27,9 +27,17 @@ class QueryResult:
     """Whether there are more rows."""
 
 
-def query_parquet(
-    root: Path, text: str, *, rows_max: int, seconds: float, memory_mb: int
-) -> QueryResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkQueryBounds:
+    """What a query may use. memory_mb applies to files, bytes_max to warehouses billed by bytes."""
+
+    rows_max: int = 1_000
+    seconds: float = 30.0
+    memory_mb: int = 512
+    bytes_max: int | None = None
+
+
+def query_parquet(root: Path, text: str, bounds: SinkQueryBounds) -> QueryResult:
     """Execute one SELECT over the views of a sink. Raise InvalidInput if it cannot be executed."""
     duckdb = load_duckdb()
     _check_statement(duckdb, text)
@@ -38,7 +46,7 @@ def query_parquet(
     connection = duckdb.connect(
         ":memory:",
         config={
-            "threads": 2, "memory_limit": f"{memory_mb}MB", "temp_directory": "",
+            "threads": 2, "memory_limit": f"{bounds.memory_mb}MB", "temp_directory": "",
             "autoinstall_known_extensions": False, "autoload_known_extensions": False,
         },
     )  # fmt: skip
@@ -50,7 +58,7 @@ def query_parquet(
         for table in TABLES:
             connection.execute(_view(table, files[table.name]))
         connection.execute("SET lock_configuration = true")
-        return _execute(duckdb, connection, text, rows_max, seconds)
+        return _execute(duckdb, connection, text, bounds.rows_max, bounds.seconds)
     finally:
         connection.close()
 

@@ -110,7 +110,9 @@ class Settings:
         "", "File to which the heads of sealed blocks are appended; keep it outside the database."
     )
     audit_sink: str = _setting(
-        "", "Where the journal and the logs are shipped to: `parquet:DIR`; empty for nowhere."
+        "",
+        "Where the journal and the logs are shipped to: `parquet:DIR` or "
+        "`bigquery:PROJECT.DATASET`; empty for nowhere.",
     )
     audit_sink_interval: int = _duration(
         "30s", "Interval at which new rows are shipped to the audit sink.", low=1
