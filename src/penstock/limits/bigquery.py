@@ -11,25 +11,39 @@ more of the latter before it rejects any. Waiting in Penstock's queue keeps the 
 count towards a job's timeout, so by default only as many jobs are started as can run; `queued`
 starts more, which wait in BigQuery and shorten the gap between two jobs.
 
-No Google library is imported: any client with `query(sql, job_config=…)` and jobs with
-`result(timeout=…)` works.
+`dml` imports no Google library: any client with `query(sql, job_config=…)` and jobs with
+`result(timeout=…)` works. `merge_rows` needs google-cloud-bigquery's.
 """
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
-from penstock.core.clock import SECOND
+import msgspec
+
+from penstock.core.clock import DAY, SECOND, SystemClock, to_datetime
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import new_secret
+from penstock.limits.merge_statement import ORDER, merge_statement
 from penstock.limits.rules import LimitSettings
 from penstock.limits.slots.registry import StoreOwner, current_broker
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.limits.slots.slot import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
 
-__all__ = ["DmlOptions", "Job", "QueryClient", "dml", "run_dml", "statement_of", "table_slot"]
+__all__ = [
+    "DmlOptions",
+    "Job",
+    "QueryClient",
+    "dml",
+    "merge_rows",
+    "run_dml",
+    "statement_of",
+    "table_slot",
+]
 
 T = TypeVar("T")
 Statement = Literal["insert", "mutate"]
@@ -129,6 +143,66 @@ def dml(
         return _finished(job, given.job_timeout_s)
 
     return run_dml(body, table=table, statement=statement, options=given)
+
+
+def merge_rows(
+    client: Any,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    table: str,
+    key: Sequence[str],
+    version: str | None = None,
+    options: DmlOptions | None = None,
+) -> None:
+    """Merge rows into a table by their key, under the table's slot and with retries.
+
+    Of rows with the same key the newest `version` counts, else the last; a stored row with a newer
+    version stays. So a repeated call changes nothing, and rows may arrive twice or out of order.
+    The rows are loaded into a staging table beside the table, which is deleted afterwards and
+    expires after a day.
+    """
+    if not rows:
+        return
+    empty = [row for row in rows if any(row.get(name) is None for name in key)]
+    if empty:
+        raise InvalidInput("rows", f"a value of {', '.join(key)} in each row", dict(empty[0]))
+    target = client.get_table(table)
+    given = set().union(*rows)
+    fields = [one for one in target.schema if one.name in given]
+    if unknown := given - {one.name for one in fields}:
+        raise InvalidInput("rows", f"columns of {table}", ", ".join(sorted(unknown)))
+    names = [one.name for one in fields]
+    full = f"{target.project}.{target.dataset_id}"
+    staging = f"{full}.penstock_staging_{new_secret()[:20].replace('-', '_')}"
+    text = merge_statement(f"{full}.{target.table_id}", staging, names, key=key, version=version)
+    try:
+        _stage(client, staging, fields, rows)
+        dml(client, text, table=table, options=options)
+    finally:
+        client.delete_table(staging, not_found_ok=True)
+
+
+def _stage(
+    client: Any, staging: str, fields: Sequence[Any], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Load rows into a new table, in their order."""
+    # Optional: only users of Google's client have it.
+    from google.cloud import bigquery
+
+    relaxed = [
+        bigquery.SchemaField(one.name, one.field_type, "REPEATED", fields=one.fields)
+        if one.mode == "REPEATED"
+        else bigquery.SchemaField(one.name, one.field_type, fields=one.fields)
+        for one in fields
+    ]
+    made: Any = bigquery.Table(staging, schema=[*relaxed, bigquery.SchemaField(ORDER, "INT64")])
+    made.expires = to_datetime(SystemClock().now() + DAY)
+    client.create_table(made)
+    encode = msgspec.json.Encoder().encode
+    encoded = [encode({**row, ORDER: number}) for number, row in enumerate(rows)]
+    config: Any = bigquery.LoadJobConfig(source_format="NEWLINE_DELIMITED_JSON", schema=made.schema)
+    data = io.BytesIO(b"\n".join(encoded))
+    client.load_table_from_file(data, staging, job_config=config).result(timeout=JOB_TIMEOUT_S)
 
 
 def run_dml(
