@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from google.cloud import pubsub_v1
+import google.cloud.pubsub_v1 as pubsub_v1
 from google.pubsub_v1 import types
 
 PROJECT = "bench"

@@ -16,7 +16,7 @@ from penstock.core.errors import InvalidInput, SchemaMismatch, SettingsError
 from penstock.db.sqlite.store import SqliteStore
 from penstock.sinks import statements
 from penstock.sinks.opening import open_sink as open_url
-from penstock.sinks.protocol import AuditRecord, Fate, Sink, StaleFence, Upsert, doc_path
+from penstock.sinks.protocol import Arrival, AuditRecord, Fate, Sink, StaleFence, Upsert, doc_path
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
@@ -238,6 +238,30 @@ def test_audit(sink: Sink, clock: VirtualClock) -> None:
     assert len(sink.audits(SUB, limit=1)) == 1
 
 
+def test_arrivals(sink: Sink, clock: VirtualClock) -> None:
+    """A message is counted once, its deliveries each time; both survive what happens to it."""
+
+    def arrive(message_id: str, attempt: int) -> None:
+        record = Arrival(subscription=SUB, message_id=message_id, topic="t", attributes={"k": "v"},
+                         data_size=3, publish_time=7, attempt=attempt)  # fmt: skip
+        sink.transact(lambda tx: tx.arrive(record))
+
+    arrive("m1", 1)
+    began = clock.now()
+    clock.advance(5_000_000)
+    arrive("m2", 1)
+    arrive("m1", 2)
+    found = {one.message_id: one for one in sink.arrivals(SUB)}
+    assert found["m1"] == Arrival(
+        subscription=SUB, message_id="m1", topic="t", attributes={"k": "v"}, data_size=3,
+        publish_time=7, attempt=2, deliveries=2, first_at=began, last_at=clock.now(),
+    )  # fmt: skip
+    assert found["m2"].deliveries == 1
+    assert sink.counters(SUB) == {"arrived": 2, "delivered": 3}
+    assert len(sink.arrivals(SUB, limit=1)) == 1
+    assert sink.arrivals("other") == []
+
+
 class TestConcurrency:
     """Concurrent workers, each with its own connections."""
 
@@ -372,7 +396,7 @@ class TestOpening:
     @pytest.mark.parametrize("url", ["", "sqlite:", "mysql://x", "state.db", "postgresql"])
     def test_bad_urls(self, url: str) -> None:
         """An unknown URL is refused, and the error names the supported forms."""
-        with pytest.raises(SettingsError, match="sqlite:PATH or postgresql"):
+        with pytest.raises(SettingsError, match="sqlite:PATH, postgresql"):
             open_url(url)
 
     def test_relative_and_absolute(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

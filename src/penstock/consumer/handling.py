@@ -30,7 +30,16 @@ from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.router import Gate, Route, Router
 from penstock.core.errors import DeclarationError, SettingsError
 from penstock.sinks.documents import is_stale
-from penstock.sinks.protocol import SETTLED, AuditRecord, Fate, Sink, SinkTx, Upsert, version_number
+from penstock.sinks.protocol import (
+    SETTLED,
+    Arrival,
+    AuditRecord,
+    Fate,
+    Sink,
+    SinkTx,
+    Upsert,
+    version_number,
+)
 
 if TYPE_CHECKING:
     from penstock.flows.gates.acknowledge import GateResponse
@@ -51,6 +60,8 @@ class Handling:
         """Run all steps before the handler; return the route, or the disposition if it ended."""
         handler: str | None = None
         try:
+            if self.options.keeps_arrivals:
+                self.sink.transact(lambda tx: tx.arrive(arrival_of(message)))
             if self.options.payload != "bytes":
                 read_payload(message, is_object=self.options.payload == "object")
             read_kind(message)
@@ -261,6 +272,19 @@ def audit_of(message: Message, failure: Failure, bytes_max: int) -> AuditRecord:
         data_size=len(message.data),
         data_sha256=hashlib.sha256(message.data).hexdigest(),
         attributes=message.attributes,
+        publish_time=message.publish_time,
+        attempt=message.attempt,
+    )
+
+
+def arrival_of(message: Message) -> Arrival:
+    """Return the visibility record of a delivery."""
+    return Arrival(
+        subscription=message.subscription,
+        message_id=message.id,
+        topic=message.topic,
+        attributes=message.attributes,
+        data_size=len(message.data),
         publish_time=message.publish_time,
         attempt=message.attempt,
     )

@@ -25,11 +25,12 @@ class ConsumerOptions:
     body_max: maximum size of a push body in bytes. body_wait: maximum time to receive it.
     prefix: prefix of the sink's tables. marks_kept: how long dedupe marks are kept; must exceed the
     time in which the broker may redeliver. audit_bytes_max: bytes of data kept of a poison message
-    that is dropped. extend: new deadline, from now, while a message is being handled. hold_max:
-    maximum time for which deadlines are extended. drain: how long a stop waits for messages in
-    progress. telemetry: fields of the setting of that name, such as otlp_endpoint, and metrics_port
-    (with metrics_host), on which a pull worker serves its metrics. clock: source of time. log:
-    function that receives the JSON lines; default stdout.
+    that is dropped. keeps_arrivals: store a visibility record of each message before it is handled,
+    and count messages and deliveries. extend: new deadline, from now, while a message is being
+    handled. hold_max: maximum time for which deadlines are extended. drain: how long a stop waits
+    for messages in progress. telemetry: fields of the setting of that name, such as otlp_endpoint,
+    and metrics_port (with metrics_host), on which a pull worker serves its metrics. clock: source
+    of time. log: function that receives the JSON lines; default stdout.
     """
 
     service: str = ""
@@ -45,6 +46,7 @@ class ConsumerOptions:
     prefix: str = PREFIX_DEFAULT
     marks_kept: Duration = "14d"
     audit_bytes_max: int = 64 * 1024
+    keeps_arrivals: bool = False
     extend: Duration = "60s"
     hold_max: Duration = "1h"
     drain: Duration = "30s"

@@ -1,10 +1,10 @@
-"""Pure rules for writes to a document (merge, add, refuse), shared by both engines."""
+"""Pure rules for writes to a document (merge, add, refuse), shared by all sinks."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.core.errors import InvalidInput
@@ -24,16 +24,21 @@ def check_fence(write: Upsert, there: Document | None) -> None:
         raise StaleFence(write.path, write.token, newest)
 
 
-def written_fields(write: Upsert, there: Document | None) -> str:
-    """Return the fields of the document after the write, as JSON text."""
+def written_fields(write: Upsert, there: Document | None) -> dict[str, Any]:
+    """Return the fields of the document after the write."""
     before: Mapping[str, Any] = {} if there is None or write.replace else there.fields
     fields = merged(before, write.fields)
     counted = there.fields if there is not None else {}
     for name, by in write.add.items():
         # Added fields keep their sums even if the rest of the document is replaced.
         fields[name] = _sum(name, counted.get(name, 0), by)
+    return fields
+
+
+def json_text(fields: Mapping[str, Any], default: Callable[[Any], Any] | None = None) -> str:
+    """Return fields as JSON; `default` converts values of types that a sink has in addition."""
     try:
-        return json.dumps(fields, allow_nan=False, separators=(",", ":"))
+        return json.dumps(fields, allow_nan=False, separators=(",", ":"), default=default)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
             "fields", "values that JSON can represent", type(error).__name__

@@ -1,9 +1,11 @@
-"""Creation of a sink from its URL: `sqlite:PATH` (or `sqlite:///PATH`), `postgresql://…`."""
+"""Creation of a sink from its URL: `sqlite:PATH`, `postgresql://…` or `firestore:PROJECT`."""
 
 from __future__ import annotations
 
 from penstock.core.clock import Clock
 from penstock.core.errors import SettingsError
+from penstock.sinks.firestore.naming import parse_firestore
+from penstock.sinks.firestore.sink import FirestoreSink
 from penstock.sinks.postgres import PostgresSink
 from penstock.sinks.protocol import Sink
 from penstock.sinks.sqlite import SqliteSink
@@ -20,5 +22,7 @@ def open_sink(url: str, *, prefix: str = PREFIX_DEFAULT, clock: Clock | None = N
             return SqliteSink(path, prefix=prefix, clock=clock)
     elif scheme in ("postgresql", "postgres") and rest.startswith("//"):
         return PostgresSink(url, prefix=prefix, clock=clock)
-    expected = "sqlite:PATH or postgresql://…"
+    elif scheme == "firestore" and rest:
+        return FirestoreSink(parse_firestore(url), prefix=prefix, clock=clock)
+    expected = "sqlite:PATH, postgresql://… or firestore:PROJECT"
     raise SettingsError("sink", expected, scheme if rest else "no URL")

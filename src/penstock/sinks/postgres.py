@@ -19,7 +19,7 @@ from penstock.core.redact import redact_text
 from penstock.db.postgres_url import connection_options
 from penstock.sinks import sql as shared
 from penstock.sinks import statements as sql
-from penstock.sinks.protocol import AuditRecord, Document, Fate, SinkTx, is_conflict
+from penstock.sinks.protocol import Arrival, AuditRecord, Document, Fate, SinkTx, is_conflict
 
 if TYPE_CHECKING:
     import psycopg
@@ -107,13 +107,19 @@ class PostgresSink:
         """Return audit records of dropped messages, newest first."""
         return shared.audits_of(self._read(sql.AUDITS, {"subscription": subscription, "n": limit}))
 
+    def arrivals(self, subscription: str, *, limit: int = 100) -> Sequence[Arrival]:
+        """Return visibility records, newest first."""
+        return shared.arrivals_of(
+            self._read(sql.ARRIVALS, {"subscription": subscription, "n": limit})
+        )
+
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
         """Delete marks, so that these messages are handled again; return the number deleted."""
         with self._connected() as connection, connection.transaction():
             return shared.forget(partial(self._run, connection), subscription, message_ids)
 
     def prune(self, kept: Micros) -> int:
-        """Delete marks and audit records older than `kept` microseconds, in batches."""
+        """Delete marks, audit and visibility records older than `kept`, in batches."""
         before = self._clock.now() - kept
         total = 0
         while True:

@@ -34,6 +34,9 @@ class Fate(StrEnum):
     POISON = "poison"
 
 
+ARRIVED: Final = "arrived"
+DELIVERED: Final = "delivered"
+"""Counters of visibility records: of messages, and of their deliveries."""
 SETTLED: Final = frozenset({Fate.APPLIED, Fate.STALE_IGNORED})
 """A redelivered message with one of these marks is a duplicate."""
 
@@ -113,6 +116,25 @@ class AuditRecord:
     last_at: Micros = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """The visibility record of a message: that it arrived, whatever became of it.
+
+    `deliveries` counts its deliveries.
+    """
+
+    subscription: str
+    message_id: str
+    topic: str | None
+    attributes: Mapping[str, str]
+    data_size: int
+    publish_time: Micros | None
+    attempt: int | None
+    deliveries: int = 1
+    first_at: Micros = 0
+    last_at: Micros = 0
+
+
 class SinkTx(Protocol):
     """One transaction of a sink; handlers that take `tx` receive it."""
 
@@ -156,6 +178,13 @@ class SinkTx(Protocol):
         """Store an audit record of a dropped message, or increment its `times`."""
         ...
 
+    def arrive(self, arrival: Arrival) -> None:
+        """Store the visibility record of a message, or increment its `deliveries`.
+
+        The counter `arrived` counts each message once, `delivered` each delivery.
+        """
+        ...
+
     def savepoint(self) -> AbstractContextManager[None]:
         """Return a context that rolls back only its block if it raises; the error propagates."""
         ...
@@ -189,12 +218,16 @@ class Sink(Protocol):
         """Return audit records of dropped messages, newest first."""
         ...
 
+    def arrivals(self, subscription: str, *, limit: int = 100) -> Sequence[Arrival]:
+        """Return visibility records, newest first."""
+        ...
+
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
         """Delete marks, so that these messages are handled again; return the number deleted."""
         ...
 
     def prune(self, kept: Micros) -> int:
-        """Delete marks and audit records older than `kept` microseconds; return their number."""
+        """Delete marks, audit and visibility records older than `kept`; return their number."""
         ...
 
     def check(self) -> None:
@@ -209,7 +242,10 @@ class Sink(Protocol):
 def is_conflict(error: BaseException) -> bool:
     """Return whether a transaction failed by conflict (e.g. a deadlock) and must be repeated."""
     state = getattr(error, "sqlstate", None)
-    return isinstance(state, str) and state.startswith("40")
+    if isinstance(state, str):
+        return state.startswith("40")
+    # Recognised by name, because Google's library is optional.
+    return type(error).__module__.startswith("google.") and type(error).__name__ == "Aborted"
 
 
 def doc_path(*parts: object) -> str:

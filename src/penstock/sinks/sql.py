@@ -19,9 +19,18 @@ from typing import Any, Final, TypeAlias
 from penstock.core.clock import Micros
 from penstock.core.errors import SchemaMismatch
 from penstock.sinks import statements as sql
-from penstock.sinks.documents import check_fence, is_stale, newest_version_and_token, written_fields
+from penstock.sinks.documents import (
+    check_fence,
+    is_stale,
+    json_text,
+    newest_version_and_token,
+    written_fields,
+)
 from penstock.sinks.protocol import (
+    ARRIVED,
+    DELIVERED,
     SETTLED,
+    Arrival,
     AuditRecord,
     Document,
     Fate,
@@ -136,6 +145,22 @@ class SqlTx:
             },
         )
 
+    def arrive(self, arrival: Arrival) -> None:
+        """Store the visibility record of a message, or increment its `deliveries`."""
+        values = {
+            "subscription": arrival.subscription,
+            "message_id": arrival.message_id,
+            "topic": arrival.topic,
+            "attributes": json.dumps(dict(arrival.attributes)),
+            "data_size": arrival.data_size,
+            "publish_time": arrival.publish_time,
+            "attempt": arrival.attempt,
+            "now": self._now,
+        }
+        if self._run(sql.ARRIVE, values)[0][0] == 1:
+            self.count(arrival.subscription, arrival.message_id, ARRIVED)
+        self.count(arrival.subscription, arrival.message_id, DELIVERED)
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """Roll back only this block if it raises; the error propagates."""
@@ -157,7 +182,7 @@ class SqlTx:
         version, token = newest_version_and_token(write, stored)
         return {
             "path": write.path,
-            "fields": written_fields(write, stored),
+            "fields": json_text(written_fields(write, stored)),
             "version": version,
             "token": token,
             "message_id": message_id,
@@ -223,6 +248,25 @@ def audits_of(rows: Rows) -> list[AuditRecord]:
     ]
 
 
+def arrivals_of(rows: Rows) -> list[Arrival]:
+    """Return the visibility records in a result."""
+    return [
+        Arrival(
+            subscription=row[0],
+            message_id=row[1],
+            topic=row[2],
+            attributes=json.loads(row[3]),
+            data_size=row[4],
+            publish_time=row[5],
+            attempt=row[6],
+            deliveries=row[7],
+            first_at=row[8],
+            last_at=row[9],
+        )
+        for row in rows
+    ]
+
+
 def forget(run: Run, subscription: str, message_ids: Sequence[str]) -> int:
     """Delete marks and return their number; the counters do not change."""
     removed = 0
@@ -233,5 +277,5 @@ def forget(run: Run, subscription: str, message_ids: Sequence[str]) -> int:
 
 
 def prune(run: Run, before: Micros) -> int:
-    """Delete one batch of marks and audit records before a time; return the number of rows."""
+    """Delete one batch of everything before a time; return the number of rows."""
     return sum(len(run(text, {"before": before, "n": PRUNE_BATCH})) for text in sql.PRUNE)

@@ -23,7 +23,7 @@ from penstock.core.clock import Clock, Micros, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.sinks import sql as shared
 from penstock.sinks import statements as sql
-from penstock.sinks.protocol import AuditRecord, Document, Fate, SinkTx
+from penstock.sinks.protocol import Arrival, AuditRecord, Document, Fate, SinkTx
 
 T = TypeVar("T")
 
@@ -111,12 +111,18 @@ class SqliteSink:
         """Return audit records of dropped messages, newest first."""
         return shared.audits_of(self._read(sql.AUDITS, {"subscription": subscription, "n": limit}))
 
+    def arrivals(self, subscription: str, *, limit: int = 100) -> Sequence[Arrival]:
+        """Return visibility records, newest first."""
+        return shared.arrivals_of(
+            self._read(sql.ARRIVALS, {"subscription": subscription, "n": limit})
+        )
+
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
         """Delete marks, so that these messages are handled again; return the number deleted."""
         return self.transact(lambda _: shared.forget(self._run, subscription, message_ids))
 
     def prune(self, kept: Micros) -> int:
-        """Delete marks and audit records older than `kept` microseconds, in batches."""
+        """Delete marks, audit and visibility records older than `kept`, in batches."""
         before = self._clock.now() - kept
         total = 0
         while True:

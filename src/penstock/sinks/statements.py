@@ -32,6 +32,13 @@ SCHEMA: Final[tuple[tuple[str, ...], ...]] = (
         "last_at bigint NOT NULL, PRIMARY KEY (subscription, message_id))",
         "CREATE INDEX {p}audit_by_age ON {p}audit (last_at)",
     ),
+    (
+        "CREATE TABLE {p}arrivals (subscription text NOT NULL, message_id text NOT NULL, "
+        "topic text, attributes text NOT NULL, data_size bigint NOT NULL, publish_time bigint, "
+        "attempt integer, deliveries integer NOT NULL, first_at bigint NOT NULL, "
+        "last_at bigint NOT NULL, PRIMARY KEY (subscription, message_id))",
+        "CREATE INDEX {p}arrivals_by_age ON {p}arrivals (last_at)",
+    ),
 )
 """One entry per schema version; a released entry never changes."""
 SCHEMA_TABLE: Final = (
@@ -97,11 +104,27 @@ AUDITS: Final = (
     "WHERE subscription = :subscription ORDER BY last_at DESC, message_id LIMIT :n"
 )
 
+ARRIVE: Final = (
+    "INSERT INTO {p}arrivals (subscription, message_id, topic, attributes, data_size, "
+    "publish_time, attempt, deliveries, first_at, last_at) VALUES (:subscription, :message_id, "
+    ":topic, :attributes, :data_size, :publish_time, :attempt, 1, :now, :now) "
+    "ON CONFLICT (subscription, message_id) DO UPDATE SET "
+    "deliveries = {p}arrivals.deliveries + 1, last_at = excluded.last_at, "
+    "attempt = excluded.attempt RETURNING deliveries"
+)
+ARRIVALS: Final = (
+    "SELECT subscription, message_id, topic, attributes, data_size, publish_time, attempt, "
+    "deliveries, first_at, last_at FROM {p}arrivals "
+    "WHERE subscription = :subscription ORDER BY last_at DESC, message_id LIMIT :n"
+)
+
 PRUNE: Final = (
     "DELETE FROM {p}marks WHERE (subscription, message_id) IN (SELECT subscription, message_id "
     "FROM {p}marks WHERE at < :before ORDER BY at LIMIT :n) RETURNING 1",
     "DELETE FROM {p}audit WHERE (subscription, message_id) IN (SELECT subscription, message_id "
     "FROM {p}audit WHERE last_at < :before ORDER BY last_at LIMIT :n) RETURNING 1",
+    "DELETE FROM {p}arrivals WHERE (subscription, message_id) IN (SELECT subscription, message_id "
+    "FROM {p}arrivals WHERE last_at < :before ORDER BY last_at LIMIT :n) RETURNING 1",
 )
 
 

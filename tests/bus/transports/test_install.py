@@ -53,6 +53,24 @@ from penstock import same_day
 need = same_day("games").with_defaults("day", "bigquery:acme.season")
 print(ProbeRunner().probe(ProbeRequest(dependencies=[need], partition="2025-12-31"))[0].error)
 """,
+    "audit sink": """
+from penstock import PenstockError
+from penstock.assembly.audit_sink import build_audit_sink
+from penstock.assembly.settings import load
+sink = build_audit_sink(load({"PENSTOCK_AUDIT_SINK": "bigquery:acme.audit"}))
+try:
+    sink.last("journal")
+except PenstockError as error:
+    print(error)
+""",
+    "firestore": """
+from penstock import PenstockError
+from penstock.consumer import Consumer
+try:
+    Consumer("beats", sink="firestore:acme")
+except PenstockError as error:
+    print(error)
+""",
     "pubsub port": """
 import os, tempfile
 os.chdir(tempfile.mkdtemp())
@@ -75,6 +93,8 @@ with connect("sqlite:x.db") as client:
         ("nats", "pip install 'penstock-engine[nats]'"),
         ("pubsub", "pip install 'penstock-engine[pubsub]'"),
         ("bigquery", "pip install 'penstock-engine[bigquery]'"),
+        ("audit sink", "pip install 'penstock-engine[bigquery]'"),
+        ("firestore", "pip install 'penstock-engine[firestore]'"),
         ("pubsub port", "pip install 'penstock-engine[pubsub]'"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Firestore sink: documents as users read them, marks, counters and audit records beside them."""
