@@ -242,6 +242,8 @@ def _introduce(app: App, settings: Settings, parts: _Parts, started: _Started) -
         app.hint(f"  pubsub     PUBSUB_EMULATOR_HOST={started.pubsub}")
     if key is not None:
         app.hint(f"  key        {key}   (development, this machine only)")
+    elif url is not None:
+        app.hint("  login      with an API key: penstock keys create NAME --role admin")
     missing = "none: add --pipelines my_pipelines.py to execute runs"
     if names or parts.worker:
         app.hint(f"  pipelines  {', '.join(names) or missing}")

@@ -1,0 +1,41 @@
+"""`python -m penstock.testing.postgres [FOLDER]`: a PostgreSQL server for trials, until Ctrl-C.
+
+It needs the binaries of the extra `dev`, or of a PostgreSQL that is installed. The data stays in
+FOLDER (`pgdata` here unless named); commits are durable. Anyone on this machine can connect, so it
+is not for production.
+"""
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from penstock.testing.postgres.databases import database_accepts_connections
+from penstock.testing.postgres.server import PostgresServer, PostgresUnavailable
+
+NAME = "penstock"
+
+
+@click.command(help=__doc__)
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("pgdata"))
+def main(folder: Path) -> None:
+    """Start a server, create the database, print its URL and wait."""
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    try:
+        with PostgresServer(durable=True, data_dir=folder) as server:
+            if not database_accepts_connections(server.dsn(NAME)):
+                server.create_database(NAME)
+            click.echo("PostgreSQL is up. In other terminals:")
+            click.echo(f"  export PENSTOCK_DATABASE_URL={server.dsn(NAME)}")
+            click.echo("Ctrl-C stops it; the data stays in " + str(folder))
+            stopping.wait()
+    except PostgresUnavailable as error:
+        sys.exit(f"Error: {error}. Name another FOLDER if that one cannot be used.")
+
+
+if __name__ == "__main__":
+    main()
