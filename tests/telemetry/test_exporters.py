@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.audit.telemetry import Event, Events, FlowEnded, RunEnded, RunStarted, ServiceError
+from penstock.cli.logging import EventLog
 from penstock.core.clock import SystemClock
 from penstock.core.errors import SettingsError
 from penstock.core.ids import encode
@@ -21,6 +22,7 @@ from penstock.core.tracing.trace_context import (
     is_sampled,
     message_correlation,
     parse_traceparent,
+    span_of,
     trace_of,
 )
 from penstock.telemetry.declared import TelemetrySettings, parse_telemetry
@@ -196,6 +198,28 @@ class TestQueue:
             with open_telemetry(declared, events, metrics, Surroundings(name_of=named)):
                 events.emit(FLOW)
         assert b'penstock_telemetry_dropped_total{signal="spans"} 1.0' in metrics.text()
+
+
+def test_log_records_reach_a_collector() -> None:
+    """Lines of the event log arrive over OTLP with severity, fields and the span of their run."""
+    lines: list[str] = []
+    with collecting() as collector:
+        events = Events()
+        declared = TelemetrySettings(
+            otlp_endpoint=collector.url, logs=True, traces=False, metrics=False
+        )
+        around = Surroundings(name_of=named)
+        with open_telemetry(declared, events, ProcessMetrics(named), around) as telemetry:
+            log = EventLog(lines.append, as_json=False, export=telemetry.log)
+            log(DEAD)
+            log(ServiceError("sweeper", "KeyError: x", 0.1))
+    dead, error = collector.logs
+    assert (dead.trace_id.hex(), dead.span_id.hex()) == (trace_of("c1"), span_of("run", 7))
+    assert (dead.severity_number, error.severity_number) == (17, 17)
+    assert dead.body.string_value in lines[0]
+    fields = {one.key: one.value.string_value for one in dead.attributes}
+    assert (fields["action"], fields["run_id"]) == ("run_ended", encode("run", 7))
+    assert error.trace_id == b""
 
 
 class TestSettings:

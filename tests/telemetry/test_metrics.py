@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.alerts.measures import METRICS, Measurement
 from penstock.assets.alert_metrics import NOT_EXPORTED, all_metrics
 from penstock.audit import telemetry
 from penstock.audit.telemetry import Event, Events, GateDecided, PushPosted, RunEnded, RunsEnded
+from penstock.core.clock import MINUTE
 from penstock.core.naming import ProcessorKey
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import CONFLICTS, Tx
 from penstock.server.fleet_metrics import FleetCollector
 from penstock.server.metrics import Metrics
 from penstock.telemetry.catalog import API, LABEL_VALUES_MAX, PROCESS
 from penstock.telemetry.process_metrics import ProcessMetrics
 from penstock.telemetry.processor_names import ProcessorPath, unknown_name
+from tests.alerts.drills import sink_behind
 from tests.kits.client_harness import Harness
 from tests.telemetry.stream import emitting, ended
 
@@ -167,3 +174,48 @@ def test_a_scrape_without_a_database(harness: Harness) -> None:
     harness.store.close()
     (family,) = list(fleet.collect())
     assert (family.name, family.samples[0].value) == ("penstock_up", 0)
+
+
+def test_the_backlog_of_an_audit_sink(harness: Harness) -> None:
+    """A sink that lacks sealed entries shows how many and since when; a served one shows 0."""
+    sink_behind(harness)
+    harness.clock.advance(MINUTE)
+    fleet = FleetCollector(harness.client, harness.clock)
+    (entries,) = harness.column("SELECT sum(entries) FROM seals")
+    registry = CollectorRegistry()
+    registry.register(fleet)
+    sink = (("sink", "parquet:x"),)
+    found = samples(generate_latest(registry))
+    assert found["penstock_audit_backlog_entries", sink] == entries > 0
+    assert found["penstock_audit_backlog_seconds", (("subject", "parquet:x"),)] == 60
+    harness.sql("UPDATE shipments SET position = 99")
+    harness.clock.advance(MINUTE)
+    assert samples(generate_latest(registry))["penstock_audit_backlog_entries", sink] == 0
+
+
+def test_conflicts_of_the_store(tmp_path: Path) -> None:
+    """A transaction that waits for another writer is counted."""
+    first, second = (SqliteStore(tmp_path / "conflicts.db") for _ in range(2))
+    first.migrate()
+    process = ProcessMetrics(names)
+    process.follow("penstock_store_conflicts_total", CONFLICTS.count)
+    before = CONFLICTS.count()
+    holds, waits = threading.Event(), threading.Event()
+
+    def hold(_: Tx) -> None:
+        holds.set()
+        assert waits.wait(30)
+
+    holder = threading.Thread(target=lambda: first.write(hold))
+    holder.start()
+    assert holds.wait(30)
+    writer = threading.Thread(target=lambda: second.write(lambda tx: tx.now()))
+    writer.start()
+    while CONFLICTS.count() == before:
+        writer.join(0.001)
+    waits.set()
+    holder.join(30)
+    writer.join(30)
+    assert samples(process.text())["penstock_store_conflicts_total", ()] == before + 1
+    for store in (first, second):
+        store.close()

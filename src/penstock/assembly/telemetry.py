@@ -14,6 +14,7 @@ from penstock.assembly.settings import Settings, secrets_from_environment
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import SystemClock
+from penstock.db.store import CONFLICTS
 from penstock.egress.http_client import Request
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.telemetry.catalog import API
@@ -55,6 +56,7 @@ def process_telemetry(
     name_of, clock = ProcessorNames(client.views.processor_paths), SystemClock()
     more = API if has_api else ()
     process = ProcessMetrics(name_of, more=more, by_customer=declared.customer_label)
+    process.follow("penstock_store_conflicts_total", CONFLICTS.count)
     served = None
     if has_api:
         # The web stack: only processes with an API load it.

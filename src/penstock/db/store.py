@@ -8,6 +8,7 @@ commit several bodies together. The drivers are `sqlite` and `postgres`; only `a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -222,3 +223,24 @@ def one(rows: list[Row]) -> Row:
 def first(rows: list[Row]) -> Row | None:
     """Return the first row, or None."""
     return rows[0] if rows else None
+
+
+class ConflictCounter:
+    """How often transactions met others: repeated ones, and waits for a writer. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def add(self) -> None:
+        """Count a conflict."""
+        with self._lock:
+            self._count += 1
+
+    def count(self) -> float:
+        """Return how many there were since the process started."""
+        return self._count
+
+
+CONFLICTS = ConflictCounter()
+"""Those of all stores of this process."""

@@ -136,6 +136,11 @@ class FleetCollector(Collector):
         for (rule, severity), n in measured.open_alerts.items():
             alerts.add_metric([rule, severity], n)
         yield alerts
+        lacking = _gauge("audit_backlog_entries")
+        for one in measured.measurements:
+            if one.metric == "audit_backlog_minutes":
+                lacking.add_metric([one.name], one.facts["entries"])
+        yield lacking
         largest: dict[str, dict[str, float]] = {}
         for one in (*measured.measurements, *self._local()):
             known = largest.setdefault(one.metric, {})

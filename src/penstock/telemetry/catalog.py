@@ -87,6 +87,11 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
         "run_wait_seconds", "Time from when a run was due until it was claimed.", "pipeline",
         buckets=LONG, by_customer=True,
     ),
+    _counter(
+        "store_conflicts",
+        "Transactions repeated after a deadlock or a serialization failure, or that waited "
+        "for another writer (SQLite).",
+    ),
     _counter("run_records", "Records that runs reported.", "pipeline", "processor"),
     _counter("run_results_refused", "Results that came too late and changed nothing."),
     _counter("flow_ends", "Flows that ended, by state.", "pipeline", "mode", "state",
@@ -169,6 +174,7 @@ FLEET: Final[Sequence[DeclaredMetric]] = _scoped(
     _gauge("sla_breaches_today", "Runs that missed their SLA since midnight UTC."),
     _gauge("outbox_waiting", "Outbox messages that are not published yet."),
     _gauge("workers", "Live workers by pool.", "pool"),
+    _gauge("audit_backlog_entries", "Sealed journal entries that an audit sink lacks.", "sink"),
     _gauge("subscription_messages",
            "Messages by subscription and state; counts of a subscription stop at 10,000.",
            "subscription", "state")._replace(by_customer=True),

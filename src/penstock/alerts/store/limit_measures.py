@@ -18,11 +18,10 @@ def measure_shipping(tx: Tx, now: Micros) -> list[Measurement]:
     found = []
     for sink, position, error in tx.rows("measure_sinks"):
         _, entries, sealed_at = one(tx.rows("seals_after", {"block": position}))
-        if sealed_at is None:
-            continue
+        waited = 0 if sealed_at is None else max(0, now - sealed_at)
         found.append(
             Measurement(
-                metric="audit_backlog_minutes", value=max(0, now - sealed_at) / MINUTE, name=sink,
+                metric="audit_backlog_minutes", value=waited / MINUTE, name=sink,
                 key=sink, facts={"entries": int(entries), "error": error or "none"},
             )
         )  # fmt: skip

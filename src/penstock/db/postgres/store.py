@@ -33,7 +33,7 @@ from penstock.db.postgres.pool import ConnectionPool, has_no_input
 from penstock.db.postgres.transaction import DeadConnection, PostgresTx
 from penstock.db.postgres.wakes import PostgresWakes
 from penstock.db.scoped import ScopedStore, tenant_statements
-from penstock.db.store import Capabilities, Single, StoreView, Tx
+from penstock.db.store import CONFLICTS, Capabilities, Single, StoreView, Tx
 from penstock.db.tenant_isolation import tenant_isolation_get
 
 T = TypeVar("T")
@@ -256,6 +256,7 @@ class PostgresStore:
                 continue
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
+                CONFLICTS.add()
                 # Jitter the backoff so that two deadlocked transactions do not collide again.
                 jitter = stable_fraction(f"{threading.get_ident()}:{attempt}")
                 self._system.sleep(0.002 * 2**attempt * (0.5 + jitter))

@@ -37,7 +37,7 @@ from penstock.db.sqlite.open_failure import FULL, READ_ONLY, explain_open_failur
 from penstock.db.sqlite.open_file import OpenFile
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
-from penstock.db.store import Capabilities, StoreView, Tx
+from penstock.db.store import CONFLICTS, Capabilities, StoreView, Tx
 
 if TYPE_CHECKING:
     import sqlite3
@@ -300,6 +300,8 @@ class SqliteStore:
                 if "locked" not in str(error) and "busy" not in str(error):
                     raise _translated(error) from error
                 now = self._system.monotonic()
+                if deadline is None:
+                    CONFLICTS.add()
                 deadline = deadline or now + BUSY_TIMEOUT_S
                 if now > deadline:
                     raise StoreBusy from error
