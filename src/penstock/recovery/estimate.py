@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Final, NamedTuple
 
 from penstock.core.clock import Micros
 from penstock.pipelines.plan import Plan
 
-SAMPLES: Final = 50
-"""Newest recorded durations that an estimate of a phase rests on."""
+SAMPLES: Final = 140
+"""Newest recorded durations of a phase that are read."""
+NEWEST: Final = 50
+"""Newest ones that an estimate rests on, if it is not about a weekday."""
+WEEKDAY_MIN: Final = 5
+"""Durations of a weekday from which on an estimate rests on these only."""
+
+
+class PhaseDuration(NamedTuple):
+    """How long a phase took, and the weekday of the partition, from 0 for Monday, if it has one."""
+
+    weekday: int | None
+    duration_us: Micros
 
 
 class Estimate(NamedTuple):
@@ -24,6 +36,36 @@ def quantile(values: Sequence[Micros], share: float) -> Micros:
     """Return the smallest value that at least this share of the values does not exceed."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(len(ranked) * share - 1e-9) - 1)]
+
+
+def weekday_of(partition: str) -> int | None:
+    """Return the weekday of a partition by day or hour; None for others."""
+    if len(partition) < len("2025-11-16") or partition[7] != "-":
+        return None
+    try:
+        return date.fromisoformat(partition[:10]).weekday()
+    except ValueError:
+        return None
+
+
+def of_weekday(samples: Sequence[PhaseDuration], weekday: int | None) -> list[Micros]:
+    """Return the durations of a weekday if there are enough, else the newest of all."""
+    same = [one.duration_us for one in samples if one.weekday == weekday]
+    if weekday is not None and len(same) >= WEEKDAY_MIN:
+        return same
+    return [one.duration_us for one in samples[:NEWEST]]
+
+
+def weekday_estimate(
+    plan: Plan,
+    phases: Sequence[str],
+    samples: Mapping[str, Sequence[PhaseDuration]],
+    weekday: int | None,
+) -> Estimate | None:
+    """Return how long a flow of a weekday takes; None if no duration is recorded."""
+    return flow_estimate(
+        plan, phases, {name: of_weekday(found, weekday) for name, found in samples.items()}
+    )
 
 
 def flow_estimate(
@@ -47,14 +89,18 @@ def flow_estimate(
     return Estimate(max(e[0] for e in ends.values()), max(e[1] for e in ends.values()))
 
 
-def repeated(estimate: Estimate | None, times: int, parallelism: int) -> Estimate | None:
+def repeated(estimates: Sequence[tuple[Estimate | None, int]], parallelism: int) -> Estimate | None:
     """Return how long many executions take of which a bounded number are in progress.
 
-    Those that follow each other are taken as independent: deviations of a sum grow with its root.
+    estimates: how long one takes, and how many there are, by weekday. Those that follow each other
+    are taken as independent: deviations of a sum grow with its root.
     """
-    if estimate is None or not times:
-        return estimate if times else None
-    waves = -(-times // parallelism)
-    spread = estimate.p90_us - estimate.p50_us
-    total = estimate.p50_us * waves
+    known = [(one, times) for one, times in estimates if one is not None and times]
+    if not known:
+        return None
+    times = sum(n for _, n in known)
+    waves = -(-sum(n for _, n in estimates) // parallelism)
+    middle = sum(one.p50_us * n for one, n in known) / times
+    spread = sum((one.p90_us - one.p50_us) * n for one, n in known) / times
+    total = int(middle * waves)
     return Estimate(total, total + int(spread * math.sqrt(waves)))

@@ -6,6 +6,7 @@ Functions over a transaction; a dry run and the start itself make the same choic
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -31,7 +32,13 @@ from penstock.recovery.blast_radius import (
     slo_effects,
     work_effects,
 )
-from penstock.recovery.estimate import SAMPLES, flow_estimate, repeated
+from penstock.recovery.estimate import (
+    SAMPLES,
+    PhaseDuration,
+    repeated,
+    weekday_estimate,
+    weekday_of,
+)
 from penstock.recovery.fates import COMPLETE, BackfillState, PartitionState, skip_reason
 from penstock.recovery.partition_range import partitions_between, partitions_listed
 from penstock.recovery.records import BackfillRequest, BlastRadius
@@ -124,12 +131,14 @@ def backfill_impact(tx: Tx, request: BackfillRequest, chosen: ChosenPartitions) 
     plan, starts = chosen.plan, chosen.starts
     phases = phases_run(plan, request.phases, no_downstream=request.no_downstream)
     affected = affected_by(chosen.info.definition, plan, phases)
-    durations: dict[str, Sequence[int]] = {}
+    samples: dict[str, Sequence[PhaseDuration]] = {}
     if chosen.customer_key is not None:
         about = (chosen.customer_key, chosen.info.pipeline_key)
-        durations = {name: phase_durations(tx, *about, name, SAMPLES) for name in phases}
-    one = flow_estimate(plan, phases, durations)
-    estimate = repeated(one, len(starts), request.parallelism)
+        samples = {name: phase_durations(tx, *about, name, SAMPLES) for name in phases}
+    weekdays = Counter(weekday_of(partition) for partition in starts)
+    each = [(weekday_estimate(plan, phases, samples, day), n) for day, n in weekdays.items()]
+    estimate = repeated(each, request.parallelism)
+    one = max((found for found, _ in each if found is not None), default=None)
     many = len(chosen.partitions)
     sla_us = None if chosen.config is None else chosen.config.sla_us
     where = f"{chosen.info.name} {chosen.partitions[0]} to {chosen.partitions[-1]}"

@@ -41,7 +41,7 @@ from penstock.recovery.blast_radius import (
     work_effects,
 )
 from penstock.recovery.client.backfill_start import customer_key_of, phases_run
-from penstock.recovery.estimate import SAMPLES, flow_estimate
+from penstock.recovery.estimate import SAMPLES, PhaseDuration, weekday_estimate, weekday_of
 from penstock.recovery.records import BlastRadius, FlowReplay
 from penstock.recovery.store.backfills import phase_durations
 from penstock.schedules.store.overlap import free_occurrence
@@ -95,11 +95,12 @@ def replay_choose(tx: Tx, names: NameResolver, request: FlowReplay) -> ChosenRep
 def replay_impact(tx: Tx, request: FlowReplay, chosen: ChosenReplay) -> BlastRadius:
     """Return what a replay affects."""
     plan, affected, target = chosen.plan.plan, chosen.affected, chosen.target
-    durations: dict[str, Sequence[int]] = {}
+    samples: dict[str, Sequence[PhaseDuration]] = {}
     if chosen.customer_key is not None:
         about = (chosen.customer_key, chosen.info.pipeline_key)
-        durations = {name: phase_durations(tx, *about, name, SAMPLES) for name in affected.phases}
-    estimate = flow_estimate(plan, affected.phases, durations)
+        samples = {name: phase_durations(tx, *about, name, SAMPLES) for name in affected.phases}
+    weekday = weekday_of(target.partition)
+    estimate = weekday_estimate(plan, affected.phases, samples, weekday)
     older = [encode("flow", one.flow_id) for one in target.superseded]
     sla_us = None if target.config is None else target.config.sla_us
     where = f"{chosen.info.name} {target.partition} ({target.mode})"

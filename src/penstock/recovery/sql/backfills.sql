@@ -200,9 +200,9 @@ WHERE customer = :customer AND pipeline = :pipeline AND partition {{any names}}
 ORDER BY flow_id, completion_id;
 
 -- name: phase_durations
--- How long a phase took in its newest flows.
+-- How long a phase took in its newest flows, with their partitions.
 -- scope: system (the caller has looked up the customer)
-SELECT d.duration_us FROM phase_completion_log d
+SELECT d.partition, d.duration_us FROM phase_completion_log d
 WHERE d.customer = :customer AND d.pipeline = :pipeline AND d.phase = :phase
     AND d.duration_us IS NOT NULL AND d.status IN ('complete', 'degraded')
 ORDER BY d.completed_at DESC LIMIT :n;

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first, one
+from penstock.recovery.estimate import PhaseDuration, weekday_of
 from penstock.recovery.fates import logged_complete
 from penstock.recovery.rows import (
     BackfillProgress,
@@ -192,10 +192,13 @@ def partition_work(
 
 def phase_durations(
     tx: Tx, customer_key: CustomerKey, pipeline_key: PipelineKey, phase: str, n: int
-) -> list[Micros]:
-    """Return how long a phase took in its newest flows."""
+) -> list[PhaseDuration]:
+    """Return how long a phase took in its newest flows, by the weekday of their partitions."""
     params = {"customer": customer_key, "pipeline": pipeline_key, "phase": phase, "n": n}
-    return [int(row[0]) for row in tx.rows("phase_durations", params)]
+    return [
+        PhaseDuration(weekday_of(partition), int(duration_us))
+        for partition, duration_us in tx.rows("phase_durations", params)
+    ]
 
 
 def _backfill(row: tuple[object, ...] | None) -> BackfillRow | None:
