@@ -104,6 +104,26 @@ def test_readme_example() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, block[2], "")
 
 
+def test_readme_promises_and_figures() -> None:
+    """The guarantees in the words of the specification; figures as the benchmarks have them."""
+    for words in (
+        "A trigger happens exactly once per generation",
+        "executed at least once",
+        "stale holder is rejected by its fencing token",
+        "delivered at least once, its effect in our sinks exactly once",
+        "Attempts and dead letters are exact, not best effort",
+        "What was accepted with a 2xx is on disk",
+        "**When not to use it:**",
+    ):
+        assert words in README
+    assert README.count("\n") <= 150
+    figures = (DOCS / "benchmarks.md").read_text("utf-8")
+    measured = README.partition("Measured on two cores")[2].partition("[Benchmarks]")[0]
+    found = re.findall(r"\d+,\d{3}", measured)
+    assert len(found) == 6
+    assert [one for one in found if f"{one}/s" not in figures] == []
+
+
 def test_figures_agree() -> None:
     """README, pages and help state the same durations and counts."""
     promises = (DOCS / "concepts" / "promises.md").read_text("utf-8")
