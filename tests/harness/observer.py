@@ -157,6 +157,7 @@ class Observer:
         left += list(self._last.leases.items())
         left += self._limits.remaining_work()
         left += self._flows.unrest()
+        left += self._peek.rows("SELECT backfill_id FROM backfills WHERE state = 'RUNNING'")
         return left[:3]
 
     def next_due(self) -> int | None:

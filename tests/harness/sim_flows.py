@@ -8,18 +8,20 @@ all data is available.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from penstock.access.store.names import NameResolver
 from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import PenstockError, StoreError
 from penstock.db.store import Store
+from penstock.detection.monitor import Monitor
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.items.records import ItemRetry
 from penstock.flows.items.sources import ItemRequest
+from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.pipelines.declare.needs import historical, optional, same_day
@@ -27,6 +29,8 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import DependencyKind
 from penstock.pipelines.modes import game_day_modes
 from penstock.pipelines.partition import text
+from penstock.recovery.backfiller import Backfiller
+from penstock.recovery.records import BackfillRequest
 from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
 from penstock.testing.simulate.faults import Fault
 from penstock.worker.context import RunContext
@@ -42,7 +46,7 @@ PARTITIONS = ("2026-01-01", "2026-01-02")
 PROCESSORS = ("left", "right", "mid", "end", "soon", "item")
 
 
-def cascade() -> Pipeline:
+def cascade(*, recovers: bool = False) -> Pipeline:
     """Two entry processors, a gate with needs, gates of single processors, and a last phase."""
     made = Pipeline(
         CASCADE,
@@ -61,7 +65,8 @@ def cascade() -> Pipeline:
     each = made.phase("each", after=raw, on="each")
     each.processor("soon", timeout="8m", retry=quick)(_work)
     each.processor("past", timeout="8m", needs=[historical("t.days", days=3)])(_work)
-    made.phase("last", after=[middle]).processor("end", timeout="8m", retry=quick)(_work)
+    last = made.phase("last", after=[middle], fallback="01:00" if recovers else {})
+    last.processor("end", timeout="8m", retry=quick)(_work)
     fan = made.phase("fan", after=raw, stragglers="30m")
     query = "SELECT id FROM t.items WHERE shop = :customer"
     fan.processor("item", timeout="8m", retry=quick, each=query, min_items=0.5)(_work)
@@ -80,14 +85,14 @@ def act(run: RunContext) -> None:
         run.state["attempt"] = run.attempt
 
 
-class OrchestratorActor(ServiceActor):
-    """An orchestrator whose probe results come from the seed."""
+class ProbingActor(ServiceActor):
+    """A service whose probe results come from the seed."""
 
-    def __init__(self, stage: Stage, name: str, batch: int) -> None:
-        def make(store: Store) -> Orchestrator:
-            return Orchestrator(store, self.probe, query=self.query, holder=name, batch=batch)
-
-        super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
+    def __init__(
+        self, stage: Stage, name: str, every: int, make: Callable[[Store, ProbingActor], Any]
+    ) -> None:
+        kind = name.rpartition("-")[0]
+        super().__init__(stage, name, every, kind, lambda store: make(store, self))
 
     def probe(self, request: ProbeRequest) -> list[Observation]:
         """Return complete, partial or no data, or an error; complete data after recovery."""
@@ -119,8 +124,11 @@ class FlowUsers(Actor):
 
     kind = "operator"
 
-    def __init__(self, stage: Stage, name: str, customers: Sequence[str]) -> None:
+    def __init__(
+        self, stage: Stage, name: str, customers: Sequence[str], *, recovers: bool
+    ) -> None:
         super().__init__(stage, name, 60 * SECOND)
+        self._recovers = recovers
         self._customers = list(customers)
         self._sent: list[CompletionReport] = []
         self._count = 0
@@ -132,6 +140,8 @@ class FlowUsers(Actor):
             (5, self._trigger), (4, self._report), (2, self._repeat), (1, self._approve),
             (1, self._cancel), (1, self._retry_items),
         ]  # fmt: skip
+        if self._recovers:
+            actions.append((2, self._backfill))
         if self.is_recovering:
             return
         action = self.stage.rng.choices([a for _, a in actions], [w for w, _ in actions])[0]
@@ -197,6 +207,17 @@ class FlowUsers(Actor):
         if found:
             self.client.flows.cancel(self.stage.rng.choice(found).flow_id, reason="simulated")
 
+    def _backfill(self) -> None:
+        rng = self.stage.rng
+        wanted = BackfillRequest(
+            pipeline=CASCADE,
+            customer=rng.choice(self._customers),
+            partitions=list(PARTITIONS),
+            parallelism=rng.choice((1, 2)),
+            existing=rng.choice(("incomplete", "missing", "all")),
+        )
+        self.client.backfills.start(wanted)
+
     def _retry_items(self) -> None:
         found = self.client.flows.list(limit=10).items
         if found:
@@ -204,10 +225,30 @@ class FlowUsers(Actor):
             self.client.items.retry(flow, ItemRetry(processor="item"))
 
 
-def flow_actors(stage: Stage, customers: Sequence[str], batch: int) -> list[Actor]:
-    """Return the orchestrators and the users of flows."""
-    return [
-        OrchestratorActor(stage, "orchestrator-0", batch),
-        OrchestratorActor(stage, "orchestrator-1", 3 * batch),
-        FlowUsers(stage, "people", customers),
+def flow_actors(
+    stage: Stage, customers: Sequence[str], batch: int, *, recovers: bool
+) -> list[Actor]:
+    """Return what drives flows: orchestrators, the users and, if the history has them, recovery."""
+
+    def orchestrator(store: Store, actor: ProbingActor) -> Orchestrator:
+        size = batch if actor.name.endswith("0") else 3 * batch
+        return Orchestrator(store, actor.probe, query=actor.query, holder=actor.name, batch=size)
+
+    cast: list[Actor] = [
+        ProbingActor(stage, "orchestrator-0", 25 * SECOND, orchestrator),
+        ProbingActor(stage, "orchestrator-1", 25 * SECOND, orchestrator),
+        FlowUsers(stage, "people", customers, recovers=recovers),
     ]
+    return cast + recovery_actors(stage) if recovers else cast
+
+
+def recovery_actors(stage: Stage) -> list[Actor]:
+    """Return the services below the cascade: the ladder, the monitor and the backfiller."""
+    return [
+        ProbingActor(stage, "fallback-0", 4 * MINUTE,
+                     lambda s, one: SchedulerFallback(s, one.probe, holder=one.name)),
+        ProbingActor(stage, "self_heal-0", 5 * MINUTE,
+                     lambda s, one: SelfHeal(s, one.probe, holder=one.name)),
+        ProbingActor(stage, "monitor-0", 6 * MINUTE, lambda s, one: Monitor(s, one.probe)),
+        ServiceActor(stage, "backfiller-0", 2 * MINUTE, "backfiller", Backfiller),
+    ]  # fmt: skip

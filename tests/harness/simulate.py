@@ -37,7 +37,13 @@ PROGRESS_EVERY = 100
 def one(seed: int, steps: int | None = None) -> Report | str:
     """Run one history; return its report, or the error text if it failed."""
     try:
-        return run_seed(seed, Options() if steps is None else Options(steps=steps))
+        recovers = seed % 2 == 1
+        return run_seed(
+            seed,
+            Options(recovers=recovers)
+            if steps is None
+            else Options(steps=steps, recovers=recovers),
+        )
     except SimulationFailed as error:
         return str(error)
 

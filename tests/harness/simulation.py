@@ -60,6 +60,8 @@ class Options:
     fault_odds: float = 0.02
     nest_odds: float = 0.05
     faults: frozenset[Fault] = frozenset(Fault)
+    recovers: bool = False
+    """Whether the ladder, the monitor and the backfiller take part."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +113,7 @@ class Simulation:
         self.actors: dict[str, Actor] = {}
         self._groups: dict[str, tuple[Actor, ...]] = {}
         self.observer: Observer | None = None
-        self._pipelines = declared()
+        self._pipelines = declared(recovers=self.options.recovers)
         self._build()
 
     def run(self) -> Report:
@@ -196,7 +198,7 @@ class Simulation:
             operator.client.configs.create(self.rng.choice(names), given)
         cast: list[Actor] = [operator, Operator(self, "operator-2", names)]
         cast += services(self, options.schedulers, options.sweepers, options.batch)
-        cast += flow_actors(self, names, options.batch)
+        cast += flow_actors(self, names, options.batch, recovers=options.recovers)
         cast += slot_actors(self)
         for n in range(options.workers):
             worker = SimWorker(self, f"worker-{n}", self._pipelines)
@@ -286,7 +288,8 @@ class Simulation:
                 operator.client.configs.disable(cfg(config))
         operator.resume_all()
         others = [actor for actor in self.actors.values() if actor.kind != "operator"]
-        first = ("sweeper-0", "admitter-0", "relay-0", "orchestrator-0")
+        first = ["sweeper-0", "admitter-0", "relay-0", "orchestrator-0"]
+        first += ["backfiller-0"] if self.options.recovers else []
         movers: list[Actor] = [actor for actor in others if isinstance(actor, SimHeartbeat)]
         movers += [self.actors[name] for name in first]
         movers += [a for a in others if isinstance(a, SimWorker | SimExternalWorker | SlotHolder)]
@@ -296,7 +299,9 @@ class Simulation:
         for _ in range(RECOVERY_ROUNDS):
             self._all_act(movers)
             if self.observer.is_idle():
-                self._all_act(others)  # the last runs are sealed and folded here
+                self._all_act(others)  # the last runs are folded here
+                if self.options.recovers:
+                    self._all_act([actor for actor in others if actor.kind == "sealer"])
                 self._note("quiet", "", str(self.observer.state_digest()))
                 return
             due = self.observer.next_due()
@@ -316,7 +321,7 @@ class Simulation:
         self._trace.update(f"{self.clock.now()}|{what}|{actor}|{detail}\n".encode())
 
 
-def declared() -> list[Pipeline]:
+def declared(*, recovers: bool = False) -> list[Pipeline]:
     """Small pipelines: one processor, two in parallel, one external, and a cascade."""
     single = Pipeline("single")
     single.phase("main").processor("only", timeout="10m")(_work)
@@ -326,7 +331,7 @@ def declared() -> list[Pipeline]:
     pair.processor("right", timeout="8m", retry={"max_attempts": 2, "base_delay_minutes": 1})(_work)
     outside = Pipeline("outside")
     outside.phase("main").external("far", timeout="20m")
-    return [single, double, outside, cascade(), *limited_pipelines()]
+    return [single, double, outside, cascade(recovers=recovers), *limited_pipelines()]
 
 
 def _work(run: object) -> None:

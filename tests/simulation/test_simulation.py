@@ -22,6 +22,12 @@ def test_histories_with_every_fault(block: int) -> None:
         run_seed(seed, Options(steps=200))
 
 
+def test_histories_with_recovery() -> None:
+    """The ladder, the monitor and the backfiller take part; users start backfills."""
+    for seed in range(SHORT):
+        run_seed(seed, Options(steps=200, recovers=True))
+
+
 def test_a_history_without_faults_is_quiet() -> None:
     for seed in range(5):
         report = run_seed(seed, Options(faults=frozenset()))
