@@ -43,7 +43,7 @@ STEPS: Final = (
       for version in VERSIONS),
     Step(name="wheel", checks="wheel and sdist in clean environments on every Python found",
          command=(PYTHON, "-m", "tests.release.wheels"), minutes=30, has_figures=True),
-    Step(name="sbom", checks="the software bill of materials is written and complete",
+    Step(name="sbom", checks="the software bill of materials can be written",
          command=("make", "--no-print-directory", "sbom")),
     Step(name="audit", checks="locked dependencies against published advisories",
          command=(PYTHON, "-m", "tests.release.audit", "--pip-audit",
