@@ -25,7 +25,7 @@ from tests.web.chromium import launched
 
 SIZE: Final = {"width": 1280, "height": 800}
 WAITING_AT: Final = parse_iso("2025-12-31T04:45:00Z")
-QUALITY: Final = 0.82
+QUALITY: Final = 0.7
 AFTER: Final = {
     "overview": "/",
     "dead-letters": "/dead-letters",

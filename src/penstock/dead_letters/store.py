@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
+from penstock.core.clock import DAY
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey, SubscriptionKey
 from penstock.db.store import Tx, first, one
@@ -19,6 +20,8 @@ FAR = 2**62
 
 GROUPED_MAX: Final = 5_000
 """Dead letters, the newest, that groups are made of."""
+HOURS_US: Final = DAY
+"""How far back groups are also made by hour."""
 COUNT_MAX: Final = 10_000
 """Largest count; there may be more."""
 FIND: Final = ("dead_letter_find", "dead_letter_find_error", "dead_letter_find_customer")
@@ -128,7 +131,8 @@ def dead_letter_get(
 
 def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGroupRow]:
     """Group the newest dead letters by origin, error, its text and hour."""
-    params = asdict(wanted) | {"most": GROUPED_MAX, "chars": TEXT_CHARS}
+    since = tx.now() - HOURS_US
+    params = asdict(wanted) | {"most": GROUPED_MAX, "chars": TEXT_CHARS, "hours_since": since}
     rows = tx.rows(_by_index(wanted, GROUPS), params)
     return [DeadLetterGroupRow._make(row) for row in rows]
 

@@ -76,7 +76,8 @@ SELECT g.kind, g.pipeline, g.phase, g.processor, g.subscription, g.error_type, c
 FROM (SELECT d.kind, l.name AS pipeline, p.phase, p.name AS processor, s.name AS subscription,
         d.error_type, d.died_at, d.dead_letter_id, d.error_kind,
         substr(d.error_details, 1, CAST(:chars AS integer)) AS details,
-        d.died_at / 3600000000 AS hour
+        -- Older ones share one hour, so that few groups are read.
+        CASE WHEN d.died_at >= :hours_since THEN d.died_at / 3600000000 ELSE 0 END AS hour
     {{dead_letter_joins}}
 
 -- fragment: dead_letter_newest

@@ -54,7 +54,7 @@ def _interventions(visit: Visit, status: Any) -> TablePanel:
         title="Waiting for a person" if status == "open" else "Interventions",
         columns=[
             TableColumn(title="what"),
-            TableColumn(title="where"),
+            TableColumn(title="where", css="nw"),
             TableColumn(title="missing", css="lo"),
             TableColumn(title="since", css="r"),
         ],
@@ -89,7 +89,7 @@ def _overrides(visit: Visit) -> TablePanel:
     return TablePanel(
         title="Overrides in force",
         columns=[
-            TableColumn(title="where"),
+            TableColumn(title="where", css="nw"),
             TableColumn(title="lets pass"),
             TableColumn(title="reason", css="lo"),
             TableColumn(title="by"),

@@ -235,7 +235,9 @@ def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
             ),
         ),
         ListColumn(
-            "where", "", lambda one: text(_where(one), small=one.partition or one.message_id or "")
+            "where",
+            "nw",
+            lambda one: text(_where(one), small=one.partition or one.message_id or ""),
         ),
         ListColumn("error", "lo", lambda one: Cell(text=_error_text(one), css="msg cut")),
         ListColumn("died", "r lo", lambda one: time_cell(one.died_at)),

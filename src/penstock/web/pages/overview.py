@@ -443,13 +443,16 @@ def _failed(visit: Visit) -> TablePanel:
         title="Failed last",
         columns=[
             TableColumn(title="run"),
-            TableColumn(title="error"),
             TableColumn(title="at", css="r"),
         ],
         rows=[
             [
-                Cell(text=run.processor, href=page_of(run.run_id), small=run.customer),
-                Cell(text=run.error_type or "", is_mono=True, css="cutp"),
+                Cell(
+                    text=run.processor,
+                    href=page_of(run.run_id),
+                    small=f"{run.error_type or 'failed'} · {run.customer}",
+                    css="cut",
+                ),
                 time_cell(run.finished_at),
             ]
             for run in page.items

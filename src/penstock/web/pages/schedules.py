@@ -355,7 +355,7 @@ def _next(visit: Visit, one: StoredConfig) -> FeedPanel:
             Happening(
                 at=each.at,
                 icon="cal",
-                text=f"{each.local} {each.utc_offset}",
+                text=f"{each.local[:16].replace('T', ' ')} {each.utc_offset}",
                 small=" · ".join(filter(None, (each.note, each.partition, each.mode))),
             )
             for each in found.occurrences

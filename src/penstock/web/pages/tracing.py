@@ -167,7 +167,7 @@ def _entity(visit: Visit, entity: str) -> WebPage:
             Filter(name="partition", label="partition", value=visit.get("partition") or ""),
         ],
         top=[_entity_conclusion(newest)],
-        main=[_entity_path(one) for one in found.flows[:8]],
+        main=[_entity_path(one, is_first=one is newest) for one in found.flows[:8]],
         choices=[Choice(label="more exist", href=visit.here(), is_current=False)]
         if found.has_more
         else [],
@@ -184,17 +184,19 @@ def _entity_conclusion(one: EntityFlow) -> ConclusionPanel:
     return ConclusionPanel(state="failed", text="No.", small=one.text)
 
 
-def _entity_path(one: EntityFlow) -> PathPanel:
+def _entity_path(one: EntityFlow, *, is_first: bool) -> PathPanel:
     title = " ".join(filter(None, (one.pipeline, one.partition, one.mode)))
     return PathPanel(
         title=title,
-        note=one.text,
+        note="" if is_first else one.text,
         steps=[
             PathStep(
                 state=OUTCOMES.get(phase.outcome, "pending"),
                 name=phase.phase,
                 text=phase.text,
-                small=", ".join(phase.processors[:4]),
+                small=""
+                if all(name in phase.text for name in phase.processors)
+                else ", ".join(phase.processors[:4]),
                 href=page_of(one.flow_id),
                 is_missing=phase.outcome == "not_received",
             )
@@ -221,8 +223,8 @@ def find(visit: Visit) -> WebPage:
                     TableColumn(title="what"),
                     TableColumn(title="kind"),
                     TableColumn(title="customer", css="lo"),
-                    TableColumn(title="state"),
-                    TableColumn(title="at", css="r"),
+                    TableColumn(title="state", css="lo"),
+                    TableColumn(title="at", css="r lo"),
                 ],
                 rows=[
                     [

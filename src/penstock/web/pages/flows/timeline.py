@@ -72,7 +72,12 @@ def _ticks(
     made, when = [], datetime.fromtimestamp(epoch, start.tzinfo)
     while when < end:
         x = at(when)
-        if when > start and x < 98 and all(abs(x - other) > 9 for other in taken):
+        # A label at the right edge ends there instead of being centred.
+        if (
+            when > start
+            and x < 98
+            and all(abs(x - other) > (9 if other <= 90 else 22) for other in taken)
+        ):
             made.append((x, when.strftime(form)))
         when += timedelta(minutes=minutes)
     return made
