@@ -85,14 +85,22 @@ BENCHES = {
         "pages",
         "each page over 10,000,000 executions, 50,000 configs, 1,000,000 dead letters; 200 viewers",
     ),
+    "partitions": (
+        "partitions",
+        "PostgreSQL: creating and dropping partitions of 100,000,000 ended runs (--rows)",
+    ),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
+
+
+SIZED = ("partitions",)
+"""Benchmarks whose number of rows can be chosen."""
 
 
 class Bench(Protocol):
     """A benchmark on one site."""
 
-    def __call__(self, site: Site, *, quick: bool) -> Iterable[Result]:
+    def __call__(self, site: Site, *, quick: bool, **more: int) -> Iterable[Result]:
         """Measure and yield the results."""
         ...
 
@@ -103,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help="benchmarks to run; default: all")
     parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
     parser.add_argument("--quick", action="store_true", help="use small sizes, as a smoke test")
+    parser.add_argument("--rows", type=int, help="rows that partitions loads")
     parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
     given = parser.parse_args(arguments)
     if given.list:
@@ -118,18 +127,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for engine in engines:
         with site_open(engine) as site:
             for name in names:
-                broken += _run(name, site, quick=given.quick)
+                broken += _run(name, site, quick=given.quick, rows=given.rows)
     return 1 if broken else 0
 
 
-def _run(name: str, site: Site, *, quick: bool) -> int:
+def _run(name: str, site: Site, *, quick: bool, rows: int | None = None) -> int:
     """Run one benchmark; a failure is printed and does not stop the others."""
     print(f"{name} on {site.engine}", file=sys.stderr, flush=True)
     began = time.perf_counter()
     try:
         module = importlib.import_module(f"benchmarks.{BENCHES[name][0]}")
         bench = cast("Bench", getattr(module, name))
-        for result in bench(site, quick=quick):
+        more = {"rows": rows} if rows and name in SIZED else {}
+        for result in bench(site, quick=quick, **more):
             print(result.line(), flush=True)
     except Exception:
         traceback.print_exc()

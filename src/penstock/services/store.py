@@ -6,9 +6,9 @@ from history. The horizon stays ten minutes behind, longer than any transaction 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.audit.store.kept import HISTORY, RESOLVED, kept_record
 from penstock.core.clock import DAY, HOUR, MINUTE
@@ -114,49 +114,67 @@ class Retention:
     """Reports of changed entities; a processor that missed deleted ones receives everything."""
 
 
+PruneStep = Callable[[Tx, Retention], dict[str, int]]
+
+
 def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
     """Create the partitions of the coming weeks. Return how many were missing."""
     rows = tx.rows("partitions_ensure", {"weeks": weeks})
     return int(rows[0][0]) if rows else 0
 
 
-def prune(tx: Tx, retention: Retention) -> dict[str, int]:
-    """Delete rows past their retention. Return deleted rows by kind; dropped partitions count 0."""
+def _shipped(tx: Tx, retention: Retention) -> Mapping[str, int]:
+    """Return up to when the audit sink has each log, if rows are kept until then."""
+    return {} if retention.behind_sink is None else prunable_until(tx, retention.behind_sink)
+
+
+def _prune_history(tx: Tx, retention: Retention) -> dict[str, int]:
+    now = tx.now()
+    before = min(now - retention.history_us, _shipped(tx, retention).get("history", now))
+    tx.run("counter_raise", {"name": "history_pruned_to", "value": before})
+    kept_record(tx, {HISTORY: retention.history_us, RESOLVED: retention.dead_letters_us})
+    return {"history": tx.run("history_prune", {"before": before, "n": CHUNK})}
+
+
+def _prune_messages(tx: Tx, retention: Retention) -> dict[str, int]:  # noqa: ARG001 - a step
+    return {"messages": tx.run("bus_messages_prune", {"before": tx.now(), "n": CHUNK})}
+
+
+def _prune_settled(tx: Tx, retention: Retention) -> dict[str, int]:
+    before = tx.now() - retention.settled_us
+    return {"settled": tx.run("bus_settled_prune", {"before": before, "n": CHUNK})}
+
+
+def _prune_executions(tx: Tx, retention: Retention) -> dict[str, int]:
+    before = tx.now() - retention.logs_us
+    until = min(before, _shipped(tx, retention).get("execution_log", before))
+    return {"executions": tx.run("execution_log_prune", {"before": until, "n": CHUNK})}
+
+
+def _prune_others(tx: Tx, retention: Retention) -> dict[str, int]:
+    """Delete rows of tables without partitions."""
     now = tx.now()
     chunk = {"n": CHUNK}
-    shipped = {} if retention.behind_sink is None else prunable_until(tx, retention.behind_sink)
-    history_before = min(now - retention.history_us, shipped.get("history", now))
-    tx.run("counter_raise", {"name": "history_pruned_to", "value": history_before})
-    kept_record(tx, {HISTORY: retention.history_us, RESOLVED: retention.dead_letters_us})
+    old = {"before": now - retention.history_us, **chunk}
+    shipped = _shipped(tx, retention)
+    flows_before = min(now - retention.flows_us, shipped.get("phase_completion_log", now))
+    failed_before = now - retention.settled_us
+    entities_before = now - retention.entities_us
     return {
-        "history": tx.run("history_prune", {"before": history_before, **chunk}),
-        "run_logs": tx.run("run_logs_prune", {"before": now - retention.history_us, **chunk}),
-        "run_actions": tx.run("run_actions_prune", {"before": now - retention.history_us, **chunk}),
-        "artifacts": tx.run("run_artifacts_prune", {"before": now - retention.history_us, **chunk}),
-        "sub_flows": tx.run("sub_flows_prune", {"before": now - retention.history_us, **chunk}),
-        "backfills": tx.run("backfills_prune", {"before": now - retention.history_us, **chunk}),
-        "states": tx.run("run_states_prune", {"before": now - retention.history_us, **chunk}),
-        "journal": _prune_journal(tx, now - retention.journal_us, shipped.get("journal", now)),
+        "run_logs": tx.run("run_logs_prune", old),
+        "run_actions": tx.run("run_actions_prune", old),
+        "artifacts": tx.run("run_artifacts_prune", old),
+        "sub_flows": tx.run("sub_flows_prune", old),
+        "backfills": tx.run("backfills_prune", old),
+        "states": tx.run("run_states_prune", old),
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
-        "flows": tx.run(
-            "flows_prune",
-            {
-                "before": min(now - retention.flows_us, shipped.get("phase_completion_log", now)),
-                **chunk,
-            },
-        ),
+        "flows": tx.run("flows_prune", {"before": flows_before, **chunk}),
         "requests": tx.run("requests_prune"),
         "limits": tx.run("queue_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
-        "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
-        "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
-        "delivery_failures": tx.run(
-            "bus_failures_prune", {"before": now - retention.settled_us, **chunk}
-        ),
+        "delivery_failures": tx.run("bus_failures_prune", {"before": failed_before, **chunk}),
         "snapshots": tx.run("bus_snapshots_prune", chunk),
         "marks": tx.run("bus_dedupe_prune", {"before": now - retention.dedupe_us, **chunk}),
-        "entities": tx.run(
-            "entity_changes_prune", {"before": now - retention.entities_us, **chunk}
-        ),
+        "entities": tx.run("entity_changes_prune", {"before": entities_before, **chunk}),
         **_prune_logs(tx, now - retention.logs_us, shipped),
         **_prune_closed(tx, now, retention),
     }
@@ -171,7 +189,6 @@ def _prune_logs(tx: Tx, before: int, shipped: Mapping[str, int]) -> dict[str, in
     return {
         "decisions": tx.run("decisions_prune", until),
         "run_gates": tx.run("run_gates_prune", until),
-        "executions": tx.run("execution_log_prune", behind("execution_log")),
         "phase_log": tx.run("phase_log_prune", behind("phase_completion_log")),
         "check_log": tx.run("check_log_prune", behind("dependency_check_log")),
         "generations": tx.run("generations_prune", until),
@@ -202,19 +219,37 @@ def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
     }
 
 
-def _prune_journal(tx: Tx, before: int, shipped_to: int) -> int:
-    """Delete entries of blocks sealed before the time; unsealed entries are kept.
-
-    shipped_to: time before which the audit sink has every entry.
+def _prune_journal(tx: Tx, retention: Retention) -> dict[str, int]:
+    """Delete entries of blocks sealed before the retention; unsealed entries are kept.
 
     From then on, verification only checks the chain of those blocks (`journal_pruned_to`).
     """
-    before = min(before, shipped_to)
+    before = tx.now() - retention.journal_us
+    before = min(before, _shipped(tx, retention).get("journal", before))
     unsealed = first(tx.rows("journal_unsealed_at", {"before": before}))
     first_at = None if unsealed is None else unsealed[0]
     until = before if first_at is None else min(before, first_at - AGGREGATE_LAG_US)
     tx.run("counter_raise", {"name": "journal_pruned_to", "value": before})
-    return tx.run("journal_prune", {"before": until, "n": CHUNK})
+    return {"journal": tx.run("journal_prune", {"before": until, "n": CHUNK})}
+
+
+PRUNE_STEPS: Final[Sequence[PruneStep]] = (
+    _prune_history,
+    _prune_journal,
+    _prune_messages,
+    _prune_settled,
+    _prune_executions,
+    _prune_others,
+)
+"""What the pruner does, each in a transaction of its own: dropping a partition locks its table."""
+
+
+def prune(tx: Tx, retention: Retention, steps: Sequence[PruneStep] = PRUNE_STEPS) -> dict[str, int]:
+    """Delete rows past their retention. Return deleted rows by kind; dropped partitions count 0."""
+    removed: dict[str, int] = {}
+    for step in steps:
+        removed |= step(tx, retention)
+    return removed
 
 
 def aggregate(tx: Tx) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from penstock.audit.rows import NewAlert, OutboxMessage
@@ -21,6 +22,7 @@ from penstock.monitoring.verify.records import SealedBlock
 from penstock.services.public_messages import public_messages
 from penstock.services.store import (
     CHUNK,
+    PRUNE_STEPS,
     Retention,
     aggregate,
     dead_rows,
@@ -176,7 +178,9 @@ class Pruner:
         folded_us = self._store.write(aggregate)
         removed: dict[str, int] = {}
         for _ in range(CHUNKS_MAX):
-            part = self._store.write(lambda tx: prune(tx, self._retention))
+            part: dict[str, int] = {}
+            for step in PRUNE_STEPS:
+                part |= self._store.write(partial(prune, retention=self._retention, steps=(step,)))
             for table, count in part.items():
                 removed[table] = removed.get(table, 0) + count
             if max(part.values()) < CHUNK:
