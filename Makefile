@@ -111,8 +111,9 @@ crash: $(STAMP) ## Kill a flow's process at every commit; kill backfills, publis
 prove: $(STAMP) ## Run every proof for PROVE_MINUTES (60) and write docs/operations/proof.md; PROVE="--only chaos"
 	$(BIN)/python -m tests.prove --minutes $(PROVE_MINUTES) $(PROVE)
 
-failover: $(STAMP) ## Kill PostgreSQL's primary under load, promote its synchronous standby, report what happened
+failover: $(STAMP) ## Kill PostgreSQL's primary under load, promote its standby, report; read from a replica
 	$(BIN)/python -m tests.harness.failover
+	$(BIN)/python -m pytest -q -n 0 -s -m slow tests/db $(TESTS)
 
 test-pgbouncer: $(STAMP) ## Run queue, bus and flows through a real PgBouncer (PENSTOCK_TEST_PGBOUNCER=program)
 	@test -n "$$PENSTOCK_TEST_PGBOUNCER" || test -x build/pgbouncer/usr/sbin/pgbouncer || { mkdir -p build/pgbouncer && \

@@ -35,7 +35,7 @@ DELETED_MAX = 200_000
 BATCH = 20
 STEP_SECONDS = 5.0
 LISTS = 100
-BEAT_SECONDS = 5
+HEARTBEAT_SECONDS = 5
 
 
 def partitions(site: Site, *, quick: bool, rows: int | None = None) -> Iterator[Result]:
@@ -132,7 +132,7 @@ class WorkerLoad(threading.Thread):
     def run(self) -> None:
         """Work in batches."""
         self._steps.open()
-        beat = time.monotonic()
+        heartbeat_at = time.monotonic()
         wanted = [Submission(pipeline="noop", customer=f"c{n}") for n in range(2, BATCH + 2)]
         while not self._stopping.is_set():
             self._client.runs.submit_many(wanted)
@@ -144,9 +144,9 @@ class WorkerLoad(threading.Thread):
             while len(self._steps.ends):
                 self._steps.flush_once()
             self._ends.append((time.perf_counter() - began) * 1_000)
-            if time.monotonic() - beat > BEAT_SECONDS:
+            if time.monotonic() - heartbeat_at > HEARTBEAT_SECONDS:
                 self._steps.heartbeat_once()
-                beat = time.monotonic()
+                heartbeat_at = time.monotonic()
         self._steps.close()
 
     def take(self) -> dict[str, float]:

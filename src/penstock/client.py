@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from penstock.access.store.names import NameResolver
 from penstock.db.dry_run import DryRunStore
 from penstock.db.hooks import connect_on_first_use
+from penstock.db.replica.reads import lagging_reads
 from penstock.db.store import StoreView, Transactions
 from penstock.flows.gates.probe_request import Prober, no_probes
 
@@ -100,12 +101,17 @@ class MeasuredGroups:
         """Return the use cases of one subject; a remote client returns those over HTTP."""
         return kind(*args, **kwargs)
 
+    @property
+    def _lagging(self) -> Transactions:
+        """Transactions for use cases that only read and tolerate lag; they may use a replica."""
+        return lagging_reads(self._store)
+
     @cached_property
     def slos(self) -> Slos:
         """Service levels: targets, error budgets, breaches."""
         from penstock.slos.client import Slos  # loaded on first use
 
-        return self._group(Slos, self._store, self._names)
+        return self._group(Slos, self._lagging, self._names)
 
     @cached_property
     def budgets(self) -> Budgets:
@@ -119,7 +125,7 @@ class MeasuredGroups:
         """Executions that are unlike those before them."""
         from penstock.usage.client.anomalies import Anomalies  # loaded on first use
 
-        return self._group(Anomalies, self._store, self._names)
+        return self._group(Anomalies, self._lagging, self._names)
 
     @cached_property
     def pools(self) -> Pools:
@@ -223,7 +229,7 @@ class UseCaseGroups(_BusGroups):
         """History as plain rows: ended runs, flows, journal, executions."""
         from penstock.monitoring.exports.client import Exports  # loaded on first use
 
-        return self._group(Exports, self._store, self._names)
+        return self._group(Exports, self._lagging, self._names)
 
     @cached_property
     def views(self) -> Views:
@@ -314,7 +320,7 @@ class UseCaseGroups(_BusGroups):
         """Figures over what ended: dependencies, trends, series, acknowledgments."""
         from penstock.analytics.client import Analytics  # loaded on first use
 
-        return self._group(Analytics, self._store, self._names)
+        return self._group(Analytics, self._lagging, self._names)
 
     @cached_property
     def audit_sinks(self) -> AuditSinks:
@@ -328,7 +334,7 @@ class UseCaseGroups(_BusGroups):
         """Reviews: the daily checks and the weekly report."""
         from penstock.analytics.review.client import Reviews  # loaded on first use
 
-        return self._group(Reviews, self._store, self._names)
+        return self._group(Reviews, self._lagging, self._names)
 
     @cached_property
     def detections(self) -> Detections:
@@ -370,7 +376,7 @@ class UseCaseGroups(_BusGroups):
         """The execution log of everything that executes, and search for any object."""
         from penstock.tracking.client import Tracking  # loaded on first use
 
-        return self._group(Tracking, self._store, self._names)
+        return self._group(Tracking, self._lagging, self._names)
 
     @cached_property
     def previews(self) -> Previews:

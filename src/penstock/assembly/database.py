@@ -10,13 +10,14 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.assembly.settings import Settings, load, sqlite_path, store_file
-from penstock.audit.telemetry import Events
+from penstock.audit.telemetry import Events, ReplicaRead
 from penstock.client import Client
-from penstock.core.clock import Clock, SystemClock
+from penstock.core.clock import SECOND, Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.redact import MASK
 from penstock.db.postgres.connect_failure import (
@@ -25,7 +26,9 @@ from penstock.db.postgres.connect_failure import (
     is_too_old,
     show_version,
 )
-from penstock.db.postgres_url import parse_postgres_url
+from penstock.db.postgres_url import parse_postgres_url, standby_preferred
+from penstock.db.replica.check import ReplicaStatus
+from penstock.db.replica.reads import ReplicatedStore, Server
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store, StoreView
 from penstock.egress.addresses import parse_named_addresses
@@ -195,14 +198,36 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
         raise StoreUnavailable(text) from error
     if is_too_old(version):
         raise _too_old(show_version(version))
-    return PostgresStore(
-        url,
-        clock,
+    open_postgres = partial(
+        PostgresStore,
+        clock=clock,
         pool_max=settings.pool_size,
         is_pipelined=settings.postgres_pipeline == "on",
         pooler=pooler,
-        direct=settings.database_direct_url,
     )
+    store = open_postgres(url, direct=settings.database_direct_url)
+    if not settings.database_read_url:
+        return store
+    replica = open_postgres(standby_preferred(settings.database_read_url), name="penstock-read")
+    return _replicated(store, replica, settings)
+
+
+def _replicated(primary: Store, replica: Store, settings: Settings) -> Store:
+    """Return the store with a read replica; each of its reads is an event."""
+    store = ReplicatedStore(primary, replica, lag_max_us=settings.database_read_lag)
+
+    def report(server: Server, status: ReplicaStatus) -> None:
+        if isinstance(store.events, Events):
+            lag = None if status.lag_us is None else status.lag_us / SECOND
+            store.events.emit(ReplicaRead(server, lag))
+
+    store.on_read = report
+    return store
+
+
+def find_replica(store: StoreView) -> ReplicaStatus | None:
+    """Return whether the read replica is used, and its lag; None if there is none."""
+    return store.check.wait() if isinstance(store, ReplicatedStore) else None
 
 
 def _too_old(version: str) -> SettingsError:

@@ -327,6 +327,13 @@ class PushAccepted(Event, frozen=True, kw_only=True):
     outcome: str
 
 
+class ReplicaRead(Event, frozen=True):
+    """A read that tolerates lag was served, by the read replica or by the primary instead."""
+
+    server: str
+    lag_seconds: float | None
+
+
 class ServiceError(Event, frozen=True):
     """A service's step failed; the service backs off and retries."""
 

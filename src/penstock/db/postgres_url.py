@@ -101,6 +101,14 @@ def postgres_url_problem(url: str) -> tuple[str, str, str] | None:
     return None
 
 
+def standby_preferred(url: str) -> str:
+    """Return the URL of a replica; of several hosts, one that is a standby is preferred."""
+    parsed = parse_postgres_url(url)
+    if len(parsed.hosts) == 1 or "target_session_attrs" in parsed.parameters:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}target_session_attrs=prefer-standby"
+
+
 def connection_options(url: str, **more: Any) -> dict[str, Any]:
     """Return what to connect to a URL with: `more`, timeouts, and which of several hosts to accept.
 

@@ -145,6 +145,9 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
     _counter("consumer_requests", "Push requests that a consumer responded to, by HTTP status.",
              "subscription", "status"),
     _counter("sink_errors", "Failures of a consumer's sink.", "subscription", "error_type"),
+    _counter("replica_reads", "Reads that tolerate lag, by the server that answered: replica or "
+             "primary.", "server"),
+    _gauge("replica_lag_seconds", "How far the read replica was behind at the last check."),
     _counter("service_errors", "Steps of services that failed and are repeated.", "service"),
     _counter("telemetry_exported", "Spans, log records and lineage events that were exported.",
              "signal"),

@@ -21,6 +21,7 @@ from penstock.audit.telemetry import (
     PushRefused,
     PushServed,
     QuotaHit,
+    ReplicaRead,
     RequestSent,
     RunEnded,
     RunRefused,
@@ -102,6 +103,7 @@ class ProcessMetrics(Tally):
             PushServed: self._push_served,
             SinkFailed: self._sink_failed,
             ServiceError: self._service_error,
+            ReplicaRead: self._replica_read,
         }
 
     def subscribe(self, events: Events) -> Callable[[], None]:
@@ -225,6 +227,11 @@ class ProcessMetrics(Tally):
         for kind, n in event.as_dict().items():
             if n:
                 self.inc("penstock_sweeper_repairs_total", kind, by=n)
+
+    def _replica_read(self, event: ReplicaRead) -> None:
+        self.inc("penstock_replica_reads_total", event.server)
+        if event.lag_seconds is not None:
+            self.set("penstock_replica_lag_seconds", value=event.lag_seconds)
 
     def _service_error(self, event: ServiceError) -> None:
         self.inc("penstock_service_errors_total", event.service)

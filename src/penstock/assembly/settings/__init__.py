@@ -15,7 +15,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from penstock.assembly.settings.database_urls import check_database_url, check_pooler
+from penstock.assembly.settings.database_urls import (
+    check_database_url,
+    check_pooler,
+    check_read_url,
+)
 from penstock.assembly.settings.setting import PREFIX, Kind, Setting, read_value
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import parse_named_addresses
@@ -162,6 +166,8 @@ class Settings:
     database_direct_url: str = _setting(
         "", "PostgreSQL without the pooler, for wake-ups and vacuum; empty: database_url."
     )
+    database_read_url: str = _setting("", "Read replica, for analytics, history and exports.")
+    database_read_lag: int = _duration("10s", "Lag from which the replica is not used.", low=1)
     sqlite_preallocation: str = _setting(
         "off",
         "Whether SQLite's write-ahead log is lengthened ahead of the commits of a new process.",
@@ -433,6 +439,7 @@ def _check(settings: Settings) -> None:
     parse_named_addresses(settings.warehouses, "warehouses")
     check_database_url(settings.database_url)
     check_pooler(settings.database_url, settings.database_pooler, settings.database_direct_url)
+    check_read_url(settings.database_url, settings.database_read_url)
     if 0 < len(settings.scheduler_token) < TOKEN_MIN:
         raise SettingsError(
             "scheduler_token",

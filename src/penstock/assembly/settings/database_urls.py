@@ -42,6 +42,15 @@ def check_pooler(url: str, pooler: str, direct_url: str) -> None:
         check_postgres_url("database_direct_url", direct_url)
 
 
+def check_read_url(url: str, read_url: str) -> None:
+    """Raise SettingsError for a replica that cannot be used."""
+    if read_url and not url.startswith(_POSTGRES):
+        fix = "Leave it out: SQLite has no replicas."
+        raise SettingsError("database_read_url", "nothing with a SQLite database", "a URL", fix)
+    if read_url:
+        check_postgres_url("database_read_url", read_url)
+
+
 def check_postgres_url(name: str, url: str) -> None:
     """Raise SettingsError unless the URL of a setting can be used."""
     if not url.startswith(_POSTGRES):

@@ -83,6 +83,7 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
             yield CheckResult("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
             yield from _pooler(settings)
+            yield from _replica(client, settings)
             yield _disk(client)
             yield from _writes(client, settings)
             yield from _snapshots(client)
@@ -159,6 +160,23 @@ def _pooler(settings: Settings) -> Iterator[CheckResult]:
     else:
         says = "none" if found == "none" else f"{found} mode, as set"
         yield CheckResult("pooler", "OK", says)
+
+
+def _replica(client: Client, settings: Settings) -> Iterator[CheckResult]:
+    """Check that the read replica is recent enough to be used."""
+    # Imported here because it loads the store.
+    from penstock.assembly.database import find_replica
+
+    found = find_replica(client.store)
+    if found is None:
+        return
+    lag = "" if found.lag_us is None else f", {output.format_span(found.lag_us)} behind"
+    if found.is_used:
+        yield CheckResult("replica", "OK", f"used for analytics, history and exports{lag}")
+        return
+    most = output.format_span(settings.database_read_lag)
+    fix = f"Check its server and replication; it is used from a lag below {most}."
+    yield CheckResult("replica", "WARN", f"not used: {found.problem}{lag}", fix)
 
 
 def _disk(client: Client) -> CheckResult:

@@ -1,0 +1,1 @@
+"""A read replica for reads that tolerate lag."""
