@@ -180,7 +180,7 @@ def _is_ready(port: int) -> bool:
 def _call(
     port: int, method: str, path: str, body: Any, headers: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         data = None if body is None else json.dumps(body).encode()
         connection.request(method, path, data, {"Content-Type": "application/json", **headers})

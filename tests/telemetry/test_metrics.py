@@ -204,18 +204,18 @@ def test_conflicts_of_the_store(tmp_path: Path) -> None:
 
     def hold(_: Tx) -> None:
         holds.set()
-        assert waits.wait(30)
+        assert waits.wait(60)
 
     holder = threading.Thread(target=lambda: first.write(hold))
     holder.start()
-    assert holds.wait(30)
+    assert holds.wait(60)
     writer = threading.Thread(target=lambda: second.write(lambda tx: tx.now()))
     writer.start()
     while CONFLICTS.count() == before:
         writer.join(0.001)
     waits.set()
-    holder.join(30)
-    writer.join(30)
+    holder.join(60)
+    writer.join(60)
     assert samples(process.text())["penstock_store_conflicts_total", ()] == before + 1
     for store in (first, second):
         store.close()
