@@ -125,7 +125,11 @@ class Shipper:
                 try:
                     entry = self._sink.write(batch)
                 except SinkConflict:
-                    return  # another replica stored it: the next pass reads how far it came
+                    # Another replica stored it: continue where it came to.
+                    known, entry = self._position(table)
+                    yield 0
+                    part = self._read(table, known.position, until)
+                    continue
                 made = known = Shipment(table.name, batch.number, batch.position, len(batch.rows))
                 self._store.write(lambda tx, made=made: shipment_put(tx, self._sink.name, made))  # type: ignore[misc]
                 yield len(batch.rows)
