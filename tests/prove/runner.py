@@ -68,6 +68,7 @@ def run(
     began = clock.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
     errors = log.with_suffix(".stderr")
+    others = frozenset(children_of(os.getpid()))  # such as the database server of a test
     with log.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(
             command,
@@ -82,7 +83,7 @@ def run(
             is_late = not _ended(process, timeout)
         finally:
             _end(process)
-            killed = _kill_left(clock)
+            killed = _kill_left(clock, others)
     seconds = clock.monotonic() - began
     figures = json_lines(log.read_text(errors="replace"))
     verdict, why = judged(process.returncode, figures, timeout if is_late else None)
@@ -138,13 +139,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _kill_left(clock: SystemClock) -> int:
+def _kill_left(clock: SystemClock, others: frozenset[int]) -> int:
     """Wait for adopted processes, then kill the rest; return how many were killed."""
     until = clock.monotonic() + END_SECONDS
-    while _reap() and clock.monotonic() < until:
+    while _reap(others) and clock.monotonic() < until:
         clock.sleep(0.1)
     killed: set[int] = set()
-    while left := _reap():
+    while left := _reap(others):
         for pid in left:
             killed.add(pid)
             with contextlib.suppress(ProcessLookupError):
@@ -153,10 +154,10 @@ def _kill_left(clock: SystemClock) -> int:
     return len(killed)
 
 
-def _reap() -> list[int]:
-    """Take the exit codes of ended children; return those that still run."""
+def _reap(others: frozenset[int]) -> list[int]:
+    """Take the exit codes of ended children; return those that still run, without the others."""
     running = []
-    for pid in children_of(os.getpid()):
+    for pid in set(children_of(os.getpid())) - others:
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 running.append(pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -57,6 +58,12 @@ class TestRunner:
         log = tmp_path / "out.log"
         assert runner.run(shell("print(1)"), 60, log).why == "it printed no figures"
         assert runner.run(shell("print(1)"), 60, log, needs_figures=False).verdict == "holds"
+
+    def test_processes_that_ran_before_are_left_alone(self, tmp_path: Path) -> None:
+        with subprocess.Popen(shell("input()"), stdin=subprocess.PIPE) as other:
+            runner.run(shell(FIGURES % 0), 60, tmp_path / "out.log")
+            assert other.poll() is None
+            other.communicate(b"\n")
 
     def test_a_command_that_hangs_is_killed_with_its_children(self, tmp_path: Path) -> None:
         """Also a grandchild in a session of its own, whose parent is gone."""
