@@ -33,7 +33,7 @@ def _texts() -> Iterator[Path]:
     """Yield the files in which variables are mentioned."""
     yield from (ROOT / "src").rglob("*.py")
     yield from (ROOT / "docs").rglob("*.md")
-    yield from (ROOT / "examples").rglob("*.*")
+    yield from (one for one in (ROOT / "examples").rglob("*.*") if one.suffix != ".pyc")
     yield from ROOT.glob("*.md")
 
 

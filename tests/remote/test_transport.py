@@ -338,6 +338,6 @@ class TestAddresses:
             RemoteClient(made).topics.get("a/b", customer="x y")
         made.close()
         assert [one.path for one in server.asked] == [
-            "/penstock/api/v1/pipeline-configs?is_active=true&limit=5",
+            "/penstock/api/v1/pipeline-configs?limit=5&is_active=true",
             "/penstock/api/v1/topics/a%2Fb?customer_id=x+y",
         ]

@@ -118,7 +118,8 @@ class TestEnd:
         assert sweeper(world.store).run_once().expired == 1_203
         ((message, detail),) = world.sql("SELECT message, detail FROM alerts")
         assert message.startswith("1,203 runs of pipeline etl expired before they were started")
-        assert json.loads(detail) == {"count": 1_203, "pipeline": "etl"}
+        fix = "penstock runs list --pipeline etl --state EXPIRED"
+        assert json.loads(detail) == {"count": 1_203, "pipeline": "etl", "fix": fix}
         world.insert(1, expires_us=1)
         world.clock.advance(1)
         sweeper(world.store).run_once()
