@@ -46,7 +46,8 @@ def test_main_writes_every_page(tmp_path: Path) -> None:
     """`main` writes all pages into the folder."""
     reference.main(str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {
-        "cli.md", "settings.md", "metrics.md", "public-api.md", "python.md", "transports.md"
+        "cli.md", "events.md", "settings.md", "metrics.md", "public-api.md", "python.md",
+        "transports.md",
     }  # fmt: skip
 
 

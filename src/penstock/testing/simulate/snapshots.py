@@ -187,7 +187,7 @@ _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ("fair_ranks", "shares"),
     ),
     (
-        ("session_", "lease_", "probe_lease_", "run_finish", "config_health"),
+        ("session_", "sessions_clip", "lease_", "probe_lease_", "run_finish", "config_health"),
         ("sessions", "leases", "failures"),
     ),
 )
