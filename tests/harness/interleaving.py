@@ -77,7 +77,8 @@ class Arena:
 
     def __init__(self, dsn: str, clock: Clock, actors: int = 3) -> None:
         """Open one connection per actor and one to watch them."""
-        options = f"{SESSION} -c deadlock_timeout=20ms"
+        options = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+        options += " -c deadlock_timeout=20ms"
         self._clock = clock
         self._changed = threading.Condition()
         self._watch = psycopg.connect(dsn, autocommit=True)

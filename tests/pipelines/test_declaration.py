@@ -401,7 +401,7 @@ class TestCustomers:
             (lambda: same_day("t", floor=101), "floor is a percentage from 0 to 100"),
             (lambda: same_day("t", floor=1, critical=False), "floor applies to critical data"),
             (lambda: Pipeline("p", customer_column="a b"), "is not a column name"),
-            (lambda: Pipeline("p", warehouse="bigquery:x"), "no probe for 'bigquery'.*duckdb:"),
+            (lambda: Pipeline("p", warehouse="snowflake:x"), "no probe for 'snowflake'.*duckdb:"),
             (lambda: same_day("t", warehouse="snowflake:x"), "no probe for 'snowflake'"),
         ],
     )
