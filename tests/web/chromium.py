@@ -93,6 +93,11 @@ class Screen:
             self.press("j")
         raise AssertionError(f"no row of {wanted or 'anything'}")
 
+    def until(self, expression: str) -> None:
+        """Wait until an expression is true; CSP bars Playwright's own wait: it evaluates text."""
+        look = f"const look = async () => (await ({expression})) ? done() : setTimeout(look, 20)"
+        self.page.evaluate(f"() => new Promise((done) => {{ {look}; look(); }})")
+
     def has(self, selector: str) -> None:
         """Wait until something is shown."""
         self.page.wait_for_selector(selector)

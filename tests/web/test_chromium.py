@@ -100,7 +100,7 @@ def test_an_override_needs_a_reason(stage: Stage, by: str) -> None:
             page.fill("#f-reason", "the source is gone")
             page.click("dialog.deed button[type=submit]")
         else:
-            page.wait_for_function("document.activeElement.id === 'f-reason'")
+            screen.until("document.activeElement.id === 'f-reason'")
             page.keyboard.type("the source is gone")
             screen.press("Enter")
         screen.has("dialog.deed [data-done]")
@@ -115,7 +115,7 @@ def test_a_change_appears_without_a_reload(stage: Stage) -> None:
         page = screen.page
         screen.open("/dead-letters")
         page.evaluate("window.stays = 'yes'")
-        page.wait_for_function("live.source && live.source.readyState === 1")
+        screen.until("live.source && live.source.readyState === 1")
         row = f"main [data-row] a[href*='{dead}']"
         page.focus("nav.side a[href='/runs']")
         screen.has(row)

@@ -71,7 +71,7 @@ def test_keys_act_and_can_be_switched_off(windows: Windows) -> None:
         screen.move_to()
         dead = in_focus(screen)
         screen.press("c")
-        page.wait_for_function(
+        screen.until(
             f"navigator.clipboard.readText().then((text) => text === 'penstock dlq show {dead}')"
         )
         zone = page.evaluate("isLocal()")
