@@ -95,8 +95,8 @@ class Screen:
 
     def until(self, expression: str) -> None:
         """Wait until an expression is true; CSP bars Playwright's own wait: it evaluates text."""
-        look = f"const look = async () => (await ({expression})) ? done() : setTimeout(look, 20)"
-        self.page.evaluate(f"() => new Promise((done) => {{ {look}; look(); }})")
+        check = f"const check = async () => (await ({expression})) ? done() : setTimeout(check, 20)"
+        self.page.evaluate(f"() => new Promise((done) => {{ {check}; check(); }})")
 
     def has(self, selector: str) -> None:
         """Wait until something is shown."""
