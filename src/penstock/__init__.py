@@ -298,8 +298,8 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
 
 
 def _open_default_store() -> Any:
-    """Open the store that the environment names, for code that was handed no client."""
-    # Assembly loads the drivers: only a program that needs a default store pays for it.
+    """Open the store that the environment names, for code without a client."""
+    # Assembly loads the drivers, so it is imported only if a default store is needed.
     return importlib.import_module("penstock.assembly.database").open_default_store()
 
 

@@ -79,7 +79,7 @@ connect_on_first_use(_connect_hooks)
 
 
 class MeasuredGroups:
-    """The use cases about what was measured: service levels, usage."""
+    """The use cases of measurements: service levels, usage."""
 
     _store: Transactions
     _names: NameResolver
@@ -122,14 +122,14 @@ class MeasuredGroups:
 
     @cached_property
     def anomalies(self) -> Anomalies:
-        """Executions that are unlike those before them."""
+        """Executions outside the range of earlier ones."""
         from penstock.usage.client.anomalies import Anomalies  # loaded on first use
 
         return self._group(Anomalies, self._lagging, self._names)
 
     @cached_property
     def pools(self) -> Pools:
-        """The load of pools, and how many workers they need."""
+        """The load of pools, and the number of workers they need."""
         from penstock.usage.client.pools import Pools  # loaded on first use
 
         return self._group(Pools, self._store, self._names)
@@ -159,7 +159,7 @@ class UseCaseGroups(_BusGroups):
     def dry_run(self) -> UseCaseGroups:
         """Return the same use cases for a dry run: every change is made and rolled back.
 
-        They return or raise what the change would. Ids in a result are never used.
+        Results and errors are the same as for the change itself. Ids in a result are never used.
         """
         store = DryRunStore(self._store)
         return UseCaseGroups(store, self._names.apart(), self.actor, self._probe, self._key)
@@ -191,7 +191,7 @@ class UseCaseGroups(_BusGroups):
 
     @cached_property
     def schedules(self) -> Schedules:
-        """Scheduled starts of all configs: the load map, and jitter that flattens it."""
+        """Scheduled starts of all configs: the load map, and jitter that spreads them."""
         from penstock.schedules.load_map.client import Schedules  # loaded on first use
 
         return self._group(Schedules, self._store, self._names, self.actor)
@@ -317,14 +317,14 @@ class UseCaseGroups(_BusGroups):
 
     @cached_property
     def analytics(self) -> Analytics:
-        """Figures over what ended: dependencies, trends, series, acknowledgments."""
+        """Statistics on ended work: dependencies, trends, series, acknowledgments."""
         from penstock.analytics.client import Analytics  # loaded on first use
 
         return self._group(Analytics, self._lagging, self._names)
 
     @cached_property
     def audit_sinks(self) -> AuditSinks:
-        """Audit sinks: how far the journal and the logs were shipped."""
+        """Audit sinks: progress of shipping the journal and the logs."""
         from penstock.shipping.client import AuditSinks  # loaded on first use
 
         return self._group(AuditSinks, self._store, self._names)
@@ -338,7 +338,7 @@ class UseCaseGroups(_BusGroups):
 
     @cached_property
     def detections(self) -> Detections:
-        """What is late, stuck, missing or at risk; forecasts of flows; freshness of tables."""
+        """Late, stuck, missing and at-risk work; forecasts of flows; freshness of tables."""
         from penstock.detection.client import Detections  # loaded on first use
 
         return self._group(Detections, self._store, self._names)
@@ -352,7 +352,7 @@ class UseCaseGroups(_BusGroups):
 
     @cached_property
     def backfills(self) -> Backfills:
-        """Backfills: start, follow, pause, resume, cancel."""
+        """Backfills: start, read, pause, resume, cancel."""
         from penstock.recovery.client.backfills import Backfills  # loaded on first use
 
         return self._group(Backfills, self._store, self._names, self.actor)
@@ -373,7 +373,7 @@ class UseCaseGroups(_BusGroups):
 
     @cached_property
     def tracking(self) -> Tracking:
-        """The execution log of everything that executes, and search for any object."""
+        """The execution log, and search for any object."""
         from penstock.tracking.client import Tracking  # loaded on first use
 
         return self._group(Tracking, self._lagging, self._names)

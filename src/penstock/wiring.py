@@ -1,4 +1,4 @@
-"""Connects hooks: events in one subject that a higher subject must handle.
+"""Connects hooks: calls from one subject to a higher one.
 
 `penstock.client` and `penstock.assembly` call `connect_hooks`, so that every process has all
 connections.

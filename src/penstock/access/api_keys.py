@@ -92,15 +92,15 @@ class Principal:
     customer_id: str | None = None
     rate: float | None = None
     valid_seconds: float | None = None
-    """Time until the key, or its replaced secret, expires; None if it does not."""
+    """Time at which the key, or its replaced secret, expires; None if it does not."""
     grant: RunGrant | None = None
-    """The only run it may report about; None for a key."""
+    """The only run it may report on; None for a key."""
     is_person: bool = False
-    """Whether an identity provider authenticated it, and there is no key."""
+    """Whether an identity provider authenticated the caller, without an API key."""
 
     @property
     def actor(self) -> str:
-        """Actor recorded in the journal for changes made by this caller."""
+        """Actor that the journal records for changes made by this caller."""
         if self.is_person:
             return f"person:{self.name}"
         return f"key:{self.name}" if self.grant is None else f"endpoint:{self.name}"
@@ -121,7 +121,7 @@ class Principal:
 
 
 def run_principal(grant: RunGrant) -> Principal:
-    """Return the caller that reports about one run."""
+    """Return the principal that may report on one run only."""
     return Principal(
         key_id=0,
         name=encode("run", grant.run_id),

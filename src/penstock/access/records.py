@@ -25,7 +25,7 @@ class ApiKey(Record):
     key_id: KeyId
     """Id of the key (`key_…`)."""
     name: str
-    """Label that says what the key is for."""
+    """Label that describes the purpose of the key."""
     role: Role
     """Role of the key: admin, operator, worker or viewer."""
     customer: str | None = field(name="customer_id")
@@ -72,7 +72,7 @@ class CustomerSettings(Record):
     concurrency: int | None
     """Maximum number of its runs at a time; null for no maximum."""
     start_tolerance: Minutes | None = field(name="start_tolerance_minutes")
-    """Minutes that scheduled starts may be delayed to spread them; null if nothing was agreed."""
+    """Minutes that scheduled starts may be delayed to spread them; null if not set."""
     created_at: Time
     """Time at which the resource was created."""
     updated_at: Time | None

@@ -1,4 +1,4 @@
-"""Credentials of one attempt of a run: what its endpoint may use to report back, and until when.
+"""Credentials with which the endpoint of an HTTP processor reports on one attempt of a run.
 
 ``pnr_<payload>_<signature>``: the payload names the run, the fencing token of its claim, the
 customer and the expiry; the signature is an HMAC by a secret of the installation, so that a
@@ -29,7 +29,7 @@ _MAC_CHARS: Final = 43
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGrant:
-    """Permission to report about one attempt of a run."""
+    """Permission to report on one attempt of a run."""
 
     run_id: int
     token: int
@@ -38,7 +38,7 @@ class RunGrant:
 
     @property
     def key(self) -> str:
-        """Holder of the run in the store: it differs for every claim."""
+        """Holder of the run in the store, different for every claim."""
         return f"{encode('run', self.run_id)}.{self.token}"
 
 

@@ -1,4 +1,4 @@
-"""Where a worker finds the values of secrets that parameters refer to as `{"$secret": "name"}`.
+"""Secrets of a worker: the values for parameters of the form `{"$secret": "name"}`.
 
 In order: the customer's own file `<folder>/customers/<customer id>/<name>`, the worker's
 environment, the file `<folder>/<name>`. The last two are shared: any customer's run may request

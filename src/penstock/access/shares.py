@@ -10,11 +10,11 @@ from penstock.core.naming import LIMIT_CAPACITY_MAX
 
 WEIGHT_MIN, WEIGHT_MAX = 0.1, 100.0
 STRIDE: Final = 1_000_000
-"""What a run adds to the fair rank of a customer with weight 1."""
+"""Amount that a run adds to the fair rank of a customer with weight 1."""
 
 
 def stride_of(weight: float) -> int:
-    """Return what a run adds to its customer's fair rank: less for a greater weight."""
+    """Return the amount that a run adds to its customer's fair rank: less for a greater weight."""
     return round(STRIDE / weight)
 
 

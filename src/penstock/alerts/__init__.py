@@ -1,1 +1,1 @@
-"""Alerts: rules that open them, states, silences, and the channels that bring them to people."""
+"""Alerts: the rules that open them, their states, silences and notification channels."""

@@ -1,7 +1,7 @@
-"""All rules with their condition in words: those over measurements, and those of other code.
+"""All alert rules with their conditions in plain language: rules over measurements, event rules.
 
-Pure. A rule of the second kind is a condition that the code which detects it reports itself, with
-`alert_open`; it is listed here so that people find it before it fires.
+Pure. An event rule is a condition that other code detects and reports with `alert_open`; it is
+listed here so that it is documented before it fires.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def rule_records(
 ) -> list[AlertRule]:
     """Return all rules by name.
 
-    declared: condition, severities and source as the running processes have them; without any,
-    those that are built in.
+    declared: condition, severities and source, as running processes stored them; the built-in
+    rules if it is empty.
     """
     known = dict(declared) or {row[0]: row[1:] for row in declared_rows(BUILT_IN)}
     for name, rule in EVENT_RULES.items():

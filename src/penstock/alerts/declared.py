@@ -1,8 +1,8 @@
-"""What the setting `alerts` declares: channels, routes, rules, maintenance windows, a heartbeat.
+"""The setting `alerts`: channels, routes, rules, maintenance windows and a heartbeat.
 
 Pure. Secrets are named (`url_secret = "slack_oncall"`), never written here: a process resolves them
-when it sends. An address that is itself a credential, as those of chat services are, can only be
-named.
+when it sends. An address that is itself a credential, such as the webhook of a chat service, can
+only be named.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RouteSpec(Record):
     pipeline: list[_Text] | None = None
 
     def matches(self, severity: str, rule: str, customer: str | None, pipeline: str | None) -> bool:
-        """Return whether an alert takes this route; names may have `*` and `?`."""
+        """Return whether an alert takes this route; names may contain `*` and `?`."""
         return (
             (self.severity is None or severity in self.severity)
             and _fits(self.rule, rule)
@@ -84,7 +84,7 @@ class RouteSpec(Record):
         )
 
     def words(self) -> str:
-        """Return the alerts that take this route, in words."""
+        """Describe the alerts that take this route."""
         parts = [
             f"{name} {', '.join(values)}"
             for name, values in (
@@ -99,7 +99,7 @@ class RouteSpec(Record):
 
 
 class RuleSpec(Record):
-    """A change of a built-in rule, or a rule of the user's own (then with `metric`)."""
+    """A change to a built-in rule, or a user-defined rule (if `metric` is given)."""
 
     enabled: bool = True
     metric: _Text | None = None
@@ -122,7 +122,7 @@ class RuleSpec(Record):
         return {severity: value for severity, value in given.items() if value is not None}
 
     def hold_us(self) -> Micros | None:
-        """Return for how long the condition must hold; None if that is not given."""
+        """Return how long the condition must hold; None if not given."""
         return None if self.hold is None else parse_duration(self.hold, "for")
 
 
@@ -140,7 +140,7 @@ class WindowSpec(Record):
 
 
 class HeartbeatSpec(Record):
-    """A URL that is requested while rules are evaluated, for a monitor outside."""
+    """A URL that is requested while rules are evaluated, for an external monitor."""
 
     url: _Text | None = None
     url_secret: _Text | None = None
@@ -148,7 +148,7 @@ class HeartbeatSpec(Record):
 
 
 class AlertSettings(Record):
-    """The setting `alerts`."""
+    """The parsed and checked setting `alerts`."""
 
     channels: dict[str, ChannelSpec] = field(default_factory=dict)
     routes: list[RouteSpec] = field(default_factory=list)
@@ -158,7 +158,7 @@ class AlertSettings(Record):
     interval: _Text = "15s"
     """How often the rules are evaluated."""
     group_wait: _Text = "5s"
-    """How long a change waits, so that alerts of one cause share a notice."""
+    """How long a change waits, so that alerts with one cause share a notice."""
 
     def channels_for(
         self, severity: str, rule: str, customer: str | None, pipeline: str | None
@@ -175,7 +175,7 @@ class AlertSettings(Record):
         return sorted(found)
 
     def routes_to(self, channel: str) -> list[str]:
-        """Return the routes that lead to a channel, in words."""
+        """Describe the routes to a channel."""
         if not self.routes:
             return ["all alerts"]
         return [route.words() for route in self.routes if channel in route.channels]

@@ -3,7 +3,7 @@
 Any number of processes may run it: a counter in the database lets one of them evaluate in each
 interval, and an alert is one row by its key. Conditions that have not held for long enough are
 stored, so another process continues where one stopped. After each pass it requests the URL of the
-heartbeat, if one is declared, for a monitor outside.
+heartbeat, if one is declared, for an external monitor.
 
 The watchdog runs in processes without an evaluator, such as workers, and opens an alert when no
 pass has ended for a minute.
@@ -40,7 +40,7 @@ HEARTBEAT: Final = "alerts_heartbeat_at"
 SAMPLED: Final = "backlogs_sampled_at"
 STOPPED_RULE: Final = "monitor_stopped"
 REFRESH_US: Final = 5 * MINUTE
-"""How often the message of an open alert is brought up to date."""
+"""How often the message of an open alert is updated."""
 DECLARE_US: Final = MINUTE
 GAP_SHOWN_US: Final = 10 * MINUTE
 """How long the alert about an unreachable database stays open after it is back."""
@@ -59,7 +59,7 @@ class EvaluatorCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundHeartbeat:
-    """What is called after a pass, at most once in an interval over all processes."""
+    """Callback after a pass, at most once per interval across all processes."""
 
     send: Callable[[], None]
     interval_us: Micros
@@ -102,7 +102,7 @@ class AlertEvaluator:
         local: Callable[[], Sequence[Measurement]] = tuple,
         heartbeat: OutboundHeartbeat | None = None,
     ) -> None:
-        """`local` measures what only this machine knows, such as the disk."""
+        """`local` measures what is specific to this machine, such as the disk."""
         self._store = store
         self._rules = rules
         self._interval_us = interval_us
@@ -144,7 +144,7 @@ class AlertEvaluator:
         )
 
     def _begin(self, tx: Tx) -> Micros | None:
-        """Take this interval; return its time, or None if another process has taken it."""
+        """Claim this interval; return its time, or None if another process has claimed it."""
         is_taken = counter_take_due(tx, EVALUATED, self._interval_us - SECOND)
         return tx.now() if is_taken else None
 
@@ -155,7 +155,9 @@ class AlertEvaluator:
         )
 
     def _apply(self, tx: Tx, plan: _Plan, started: Micros, *, is_due: bool) -> None:
-        """Open what fires and resolve what does not, unless a later pass has begun."""
+        """Open alerts for conditions that hold and resolve the others, unless a later pass has
+        begun.
+        """
         row = first(tx.rows("counter_get", {"name": EVALUATED}))
         if row is None or int(row[0]) > started:
             return
@@ -199,7 +201,7 @@ class Watchdog:
         self._stopped_us = stopped_us
 
     def run_once(self) -> bool:
-        """Return whether the evaluator has stopped; an installation without one is left alone."""
+        """Return whether the evaluator has stopped; False in an installation without one."""
         late = self._store.read(self._late)
         if late is None:
             return False

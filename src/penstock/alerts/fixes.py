@@ -1,4 +1,4 @@
-"""Commands that mend what a measurement found, with the names of its subject. Pure."""
+"""Commands that fix the cause of a measurement, with the names of its subject. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.ids import encode
 from penstock.detection.finding import command
 
 FLOOD_SHARE: Final = 0.8
-"""Share of the waiting runs of a pool from which on one customer is the cause."""
+"""Share of a pool's waiting runs at which one customer counts as the cause."""
 FLOOD_CONCURRENCY: Final = 10
 
 
@@ -19,7 +19,7 @@ def replay_deliveries(subscription: str) -> str:
 
 
 def resume_deliveries(subscription: str, customer: str | None) -> str:
-    """Return the command that delivers at once what waits after failures."""
+    """Return the command that immediately delivers messages that wait after failures."""
     owner = () if customer is None else ("--customer", customer)
     return command("subscriptions", "resume", subscription, *owner)
 
@@ -56,9 +56,10 @@ def lower_limit(
 
 
 def bound_customer(customer: str, runs: int, ready: int, slots: int) -> str | None:
-    """Return the command that bounds the runs of a customer who floods a pool; None if none does.
+    """Return the command that limits the runs of a customer who floods a pool; None if none does.
 
-    runs: those of the customer of the `ready` ones; slots: what the live workers can do at a time.
+    runs: how many of the `ready` runs are the customer's; slots: total concurrency of the live
+    workers.
     """
     if ready <= 0 or runs < FLOOD_SHARE * ready:
         return None
@@ -75,7 +76,7 @@ def replay_phase(pipeline: str, partition: str, phase: str, customer: str) -> st
 def fill_history(
     pipeline: str, customer: str, days: Sequence[str], producer: tuple[str, str] | None
 ) -> str:
-    """Return the command that brings missing days, or that evaluates the gates again.
+    """Return the command that backfills missing days or evaluates the gates again.
 
     producer: the pipeline and phase whose processors produce the table, if any does.
     """

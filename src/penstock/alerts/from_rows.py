@@ -32,7 +32,7 @@ UNDECLARED_US = 10 * MINUTE
 
 
 def alert_record(row: AlertRow, notified: Sequence[NotifiedRow] = ()) -> StoredAlert:
-    """Return the record of an alert."""
+    """Convert an alert row to its public record."""
     detail = redact(parsed(row.detail))
     subject = subject_id(row.subject_kind, row.subject)
     values = detail.get("values")
@@ -74,7 +74,7 @@ def alert_record(row: AlertRow, notified: Sequence[NotifiedRow] = ()) -> StoredA
 
 
 def silence_record(row: SilenceRow) -> Silence:
-    """Return the record of a silence."""
+    """Convert a silence row to its public record."""
     return Silence(
         silence_id=encode("sil", row.silence_id),
         customer=row.customer_id,
@@ -94,7 +94,7 @@ def silence_record(row: SilenceRow) -> Silence:
 
 
 def channel_record(row: ChannelRow) -> AlertChannel:
-    """Return the record of a channel."""
+    """Convert a channel row to its public record."""
     if row.declared_at < row.now - UNDECLARED_US:
         state = "undeclared"
     elif row.failures:
@@ -119,7 +119,7 @@ def channel_record(row: ChannelRow) -> AlertChannel:
 
 
 def notice_record(row: NoticeRow) -> Notice:
-    """Return the record of a notice."""
+    """Convert a notice row to its public record."""
     return Notice(
         notice_id=encode("notice", row.notice_id),
         channel=row.channel,

@@ -1,6 +1,6 @@
-"""Metrics that rules compare with thresholds, and what is measured of them.
+"""Metrics that rules compare with thresholds, and their measurements.
 
-Pure. A metric has a value for each subject that has one, such as each pool with waiting runs.
+Pure. A metric has a value for each subject, such as each pool with waiting runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.core.naming import CustomerKey
 
 
 class Metric(NamedTuple):
-    """A metric: what it is, in words, and its unit."""
+    """A metric: its description and its unit."""
 
     words: str
     unit: str = ""
@@ -85,14 +85,14 @@ class Measurement:
     customer_key: CustomerKey | None = None
     pipeline: str | None = None
     key: str = ""
-    """Tells several measurements of a subject apart, such as those of a pipeline's phases."""
+    """Distinguishes several measurements of a subject, such as those of a pipeline's phases."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     fix: str | None = None
-    """Command that mends this subject; without one, that of the rule."""
+    """Command that fixes this subject. Default: the rule's command."""
 
 
 class MeasuredFleet(NamedTuple):
-    """What rules measure, and the open alerts by rule and severity."""
+    """Measurements for the rules, and the open alerts by rule and severity."""
 
     measurements: list[Measurement]
     open_alerts: Mapping[tuple[str, str], int]

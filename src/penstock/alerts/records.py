@@ -61,8 +61,8 @@ class StoredAlert(Record):
     detail: JsonObject
     """Further facts as a JSON object; may be empty."""
     state: AlertState
-    """open (it fires), acknowledged (a person deals with it), silenced (it fires, but a silence
-    holds its notices back) or resolved."""
+    """open (it fires), acknowledged (a person is handling it), silenced (it fires, but a silence
+    suppresses its notices) or resolved."""
     times: int
     """Number of times the condition occurred while it was open."""
     opened_at: Time
@@ -70,27 +70,27 @@ class StoredAlert(Record):
     last_at: Time
     """Time of the most recent occurrence."""
     closed_at: Time | None
-    """Time at which it was resolved; null before."""
+    """Time at which it was resolved; null until then."""
     closed_by: str | None
-    """Name of the key, user or service that resolved it; null before."""
+    """Name of the key, user or service that resolved it; null until then."""
     pipeline: str | None = field(name="pipeline_template", default=None)
     """Pipeline concerned; null if there is none."""
     values: JsonObject = field(default_factory=dict)
-    """What was measured, by name; empty if the rule measures nothing."""
+    """Measured values by name; empty if the rule measures nothing."""
     threshold: str | None = None
-    """Limit that was exceeded, in words; null if there is none."""
+    """Limit that was exceeded, in plain language; null if there is none."""
     command: str | None = None
     """Command that shows or repairs the cause; null if there is none."""
     runbook: str | None = None
     """Section of the documentation about the rule; null if there is none."""
     acknowledged_at: Time | None = None
-    """Time at which a person acknowledged it; null before."""
+    """Time at which a person acknowledged it; null until then."""
     acknowledged_by: str | None = None
     """Name of the key or user that acknowledged it."""
     note: str | None = None
-    """Note of the person that acknowledged or resolved it."""
+    """Note from the person who acknowledged or resolved it."""
     silence_id: str | None = None
-    """Silence (`sil_…`) that holds its notices back; null if there is none."""
+    """Silence (`sil_…`) that suppresses its notices; null if there is none."""
     notified: list[Notified] = field(default_factory=list)
     """Notices about it, oldest first; empty for a key restricted to a customer."""
 
@@ -120,12 +120,12 @@ class ChangedAlerts(Record):
 
 
 class NewSilence(Record):
-    """A silence to add: alerts that match every given field make no notices while it lasts."""
+    """A silence to add. While it lasts, no notices are sent about alerts that match every field."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
-    """Why, shown with the silence."""
+    """Reason, shown with the silence."""
     alert_id: _Name | None = None
-    """Only this alert, also when it is resolved and opens again."""
+    """Only this alert, even if it is resolved and opens again."""
     customer: _Name | None = field(name="customer_id", default=None)
     """Only alerts of this customer."""
     pipeline: _Name | None = field(name="pipeline_template", default=None)
@@ -135,21 +135,21 @@ class NewSilence(Record):
     severity: AlertSeverity | None = None
     """Only alerts of this severity."""
     is_for_all: bool = False
-    """Confirms that every alert is meant; required if no field selects alerts."""
+    """Confirms that the silence covers all alerts; required if no field selects alerts."""
     starts_at: Time | None = None
-    """Start of the silence, such as that of planned maintenance; now when omitted."""
+    """Start of the silence, for planned maintenance; now when omitted."""
     ends_at: Time | None = None
     """End of the silence; give either this or `duration`."""
     duration: Minutes | None = field(name="duration_minutes", default=None)
     """How long the silence lasts, in minutes."""
 
     def __post_init__(self) -> None:
-        """Give the duration its unit."""
+        """Convert the duration from minutes."""
         set_units(self)
 
 
 class Silence(Record):
-    """A period in which matching alerts make no notices."""
+    """A period during which no notices are sent about matching alerts."""
 
     silence_id: str
     """Id of the silence (`sil_…`)."""
@@ -172,7 +172,7 @@ class Silence(Record):
     is_active: bool
     """Whether it applies now."""
     alerts: int
-    """Number of open alerts whose notices it holds back."""
+    """Number of open alerts whose notices it suppresses."""
     created_at: Time
     """Time at which it was added."""
     created_by: str
@@ -187,7 +187,7 @@ class AlertRule(Record):
     rule: str
     """Name of the rule."""
     condition: str
-    """When it opens an alert, in words."""
+    """Condition that opens an alert, in plain language."""
     severities: list[str]
     """Severities that its alerts can have, lowest first."""
     source: str
@@ -200,26 +200,26 @@ class AlertRule(Record):
     last_fired_at: Time | None
     """Time at which it last opened an alert; null if it never did, or the alert was deleted."""
     fired_per_day: list[int]
-    """Alerts opened in each of the last eight days, the oldest first."""
+    """Alerts opened in each of the last eight days, oldest first."""
     runbook: str | None
     """Section of the documentation about it; null if there is none."""
 
 
 class AlertChannel(Record):
-    """Where notices go, and whether they arrive."""
+    """A channel that notices are sent to, and its health."""
 
     channel: str
     """Name of the channel."""
     kind: str
     """webhook, slack, discord, teams, pagerduty, opsgenie, email or apprise."""
     target: str
-    """Server or address that it sends to, without secrets."""
+    """Server or address that it sends to, with secrets removed."""
     routes: list[str]
-    """Which alerts it gets, one sentence for each route."""
+    """Alerts that are sent to it, one sentence per route."""
     fallback: str | None
-    """Channel that sends its notices while it fails; null if there is none."""
+    """Channel that takes over while this one fails; null if there is none."""
     state: str
-    """works, failing, unused (nothing was sent yet) or undeclared (no running process has it)."""
+    """works, failing, unused (nothing sent yet) or undeclared (no running process declares it)."""
     last_sent_at: Time | None
     """Time of the last notice that was accepted; null if there was none."""
     last_error: str | None
@@ -231,9 +231,9 @@ class AlertChannel(Record):
     waiting: int
     """Number of notices that have not been sent."""
     dead: int
-    """Number of notices that were given up; `penstock alerts resend` sends them again."""
+    """Number of abandoned notices; `penstock alerts resend` sends them again."""
     next_try_at: Time | None
-    """Time of the next attempt; null if nothing waits."""
+    """Time of the next attempt; null if no notice is waiting."""
 
 
 class Notice(Record):
@@ -244,7 +244,7 @@ class Notice(Record):
     channel: str
     """Channel that sends it."""
     origin: str | None
-    """Channel that it was for, if its fallback sends it; null otherwise."""
+    """Channel that it was meant for if a fallback sends it; null otherwise."""
     change: str
     """What it reports: opened, escalated, acknowledged, resolved, recovered or test."""
     state: NoticeState
@@ -252,10 +252,10 @@ class Notice(Record):
     attempts: int
     """Number of attempts to send it."""
     alerts: int
-    """Number of alerts that it is about."""
+    """Number of alerts that it reports."""
     created_at: Time
     """Time of the change."""
     ended_at: Time | None
-    """Time at which it was sent or given up; null while it waits."""
+    """Time at which it was sent or abandoned; null while it waits."""
     last_error: str | None
     """Text of the last failure; null if there was none."""

@@ -1,7 +1,7 @@
-"""Which channels report which changes of alerts, as one list of notices.
+"""Routing of alert changes to channels, as one list of notices.
 
-Pure. Several changes of one alert that are read together are one notice if they say the same to
-people: that it opened and at once got worse.
+Pure. Changes of one alert that are read together form one notice, such as an alert that opened and
+escalated immediately.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class NoticePlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """What is known when changes are routed."""
+    """Context for routing changes."""
 
     settings: AlertSettings
     alerts: Mapping[int, AlertRow]
     notified: Mapping[int, set[str]]
-    """Channels that have been given a notice that an alert opened."""
+    """Channels to which the opening of an alert was routed."""
 
 
 def notices_for(changes: Sequence[AlertChange], given: Routing) -> list[NoticePlan]:
@@ -81,7 +81,7 @@ def _add(
 
 
 def _merged(changes: Iterable[AlertChange]) -> list[AlertChange]:
-    """Join what makes one message: an alert that opens and escalates before it is reported."""
+    """Merge changes into one message: an alert that opens and escalates before it is reported."""
     made: list[AlertChange] = []
     firing: dict[int, int] = {}
     for change in changes:
@@ -102,8 +102,8 @@ def _channels(
 ) -> list[str]:
     """Return the channels that report a change.
 
-    An end goes to those that reported the beginning. A silenced alert, or one that ended before it
-    was reported, has none.
+    A resolution goes to the channels that reported the opening. A silenced alert, or one that was
+    resolved before it was reported, has no channels.
     """
     if change.kind in ("acknowledged", "resolved"):
         return sorted(known)

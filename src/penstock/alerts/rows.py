@@ -16,7 +16,7 @@ class AlertChange(NamedTuple):
 
 
 class NoticeItem(NamedTuple):
-    """What a notice says about an alert."""
+    """The data of an alert in a notice."""
 
     alert_id: int
     severity: str
@@ -86,14 +86,14 @@ class ChannelRow(NamedTuple):
 
 
 class ChannelHealth(NamedTuple):
-    """How a channel does."""
+    """Whether a channel fails, and since when."""
 
     failures: int
     failing_since: int | None
 
 
 class SenderWork(NamedTuple):
-    """What the alert sender has to do."""
+    """Pending work of the alert sender."""
 
     now: int
     has_changes: bool

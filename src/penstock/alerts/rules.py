@@ -50,9 +50,9 @@ class Evaluation:
     """What an evaluation found."""
 
     firing: Mapping[str, Firing] = field(default_factory=dict)
-    """By the key of the alert."""
+    """Rules that fire, by the key of the alert."""
     held: Mapping[str, str] = field(default_factory=dict)
-    """Rule of every condition that holds, also of those that have not held for long enough."""
+    """Rule of every condition that holds, including those that have not held for long enough."""
 
 
 def evaluate(
@@ -61,7 +61,7 @@ def evaluate(
     since: Mapping[str, Micros],
     now: Micros,
 ) -> Evaluation:
-    """Compare measurements with rules; `since` has when each condition began to hold."""
+    """Compare measurements with rules; `since` is when each condition began to hold."""
     firing: dict[str, Firing] = {}
     held: dict[str, str] = {}
     by_metric: dict[str, list[Measurement]] = {}
@@ -90,7 +90,9 @@ def evaluate(
 
 
 def rules_of(settings: AlertSettings) -> tuple[Rule, ...]:
-    """Return the rules in force: built-in ones as the settings change them, and the user's own."""
+    """Return the rules in force: built-in ones with the changes of the settings, and user-defined
+    ones.
+    """
     known = {rule.name: rule for rule in BUILT_IN}
     for name, spec in settings.rules.items():
         if spec.metric is None and name not in known:
@@ -165,7 +167,7 @@ def _own(name: str, spec: RuleSpec) -> Rule:
 
 
 def _filled(text: str, measurement: Measurement) -> str:
-    """Fill the names of a text; an unknown name stays as it is."""
+    """Substitute the placeholders of a text; an unknown one stays unchanged."""
     values = {
         **measurement.facts,
         "subject": measurement.name,

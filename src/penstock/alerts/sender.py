@@ -2,9 +2,9 @@
 
 Any number of processes may run it. One transaction at a time reads changes; a channel is leased by
 one process at a time and its notices leave in order. A notice is sent outside any transaction, and
-its result is stored with the lease of the next: after a crash between the two it is sent again
-under the same id. A channel that fails is tried again within a minute and never delays others; it
-is itself an alert, and its fallback sends what has waited for a minute.
+its result is stored in the transaction that leases the next one: after a crash before that, it is
+sent again under the same id. A channel that fails is tried again within a minute and never delays
+others; it is itself an alert, and its fallback sends what has waited for a minute.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LEASE_US: Final = MINUTE
 """How long a process may take for one notice; longer than every timeout."""
 CHANGES_MAX: Final = 1_000
 NOTICES_MAX: Final = 20
-"""Notices of one channel in a pass."""
+"""Maximum number of notices that one pass sends per channel."""
 TRIES_BEFORE_ALERT: Final = 3
 RETRY_MIN_US: Final = 2 * SECOND
 RETRY_MAX_US: Final = MINUTE
@@ -57,7 +57,7 @@ FALLBACK_US: Final = MINUTE
 GIVE_UP_US: Final = 24 * HOUR
 DECLARE_US: Final = MINUTE
 NOTICE_TRIES_MAX: Final = 5
-"""Attempts of a notice that a channel refuses although it works."""
+"""Maximum attempts of a notice that a working channel rejects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class AlertSender:
         )
 
     def run_once(self) -> SenderCounts:
-        """Report what changed and send what is due; return counts."""
+        """Route changes and send due notices; return counts."""
         changes = notices = moved = dead = 0
         work = self._store.read(sender_work)
         if work.has_changes or work.has_silences or self._is_due(work.now):
@@ -147,7 +147,7 @@ class AlertSender:
         return len(changes), len(plans)
 
     def _is_due(self, now: Micros) -> bool:
-        """Return whether the declarations are stored again, and windows of the settings checked."""
+        """Return whether it is time to store the declarations and check maintenance windows."""
         return self._declared_at is None or now >= self._declared_at + DECLARE_US
 
     def _declare(self, tx: Tx) -> None:
@@ -185,7 +185,7 @@ class AlertSender:
             silence_put(tx, draft)
 
     def _upkeep(self, tx: Tx) -> tuple[int, int]:
-        """Move notices of failing channels to their fallbacks, and give up what is too old."""
+        """Move notices of failing channels to their fallbacks, and abandon old ones."""
         moved = 0
         health = channels_health(tx)
         for name, spec in sorted(self._settings.channels.items()):
@@ -203,7 +203,7 @@ class AlertSender:
         return moved, len(notices_give_up(tx, GIVE_UP_US))
 
     def _serve(self, name: str, spec: ChannelSpec) -> tuple[int, int]:
-        """Send what waits for a channel, in order; return how many were sent and failed."""
+        """Send the waiting notices of a channel, in order; return how many were sent and failed."""
         sent = failed = 0
         notice = self._store.write(lambda tx: channel_lease(tx, name, LEASE_US))
         while notice is not None:

@@ -1,4 +1,4 @@
-"""What an alert is about: its public id, and the command that shows or repairs the cause."""
+"""Subjects of alerts: their public ids, and commands that show or fix the cause."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _COMMANDS: Final = {
     "config": "penstock why",
     "backfill": "penstock backfills show",
 }
-"""What shows the subject of an alert that has no fix of its own."""
+"""Command that shows the subject of an alert without a specific fix."""
 
 
 def subject_id(kind: str, number: int) -> str:
-    """Return the id of the subject of an alert as people see it."""
+    """Return the public id of the subject of an alert."""
     prefix = _ID_KINDS.get(kind)
     return encode(prefix, number) if prefix else str(number)
 
 
 def command_of(kind: str, subject: str, detail: Mapping[str, Any]) -> str | None:
-    """Return the command that repairs the cause of an alert, or shows its subject."""
+    """Return the command that fixes the cause of an alert, or shows its subject."""
     fix = detail.get("fix")
     if fix:
         return str(fix)

@@ -1,1 +1,3 @@
-"""Analytics: counters folded from the logs, and the figures that pages and reports show of them."""
+"""Analytics: counters folded from the logs, and the statistics that pages and reports derive from
+them.
+"""

@@ -10,7 +10,7 @@ from penstock.core.clock import HOUR, Micros
 from penstock.db.store import Transactions, Tx
 
 STEPS_MAX: Final = 50
-"""Steps of each log in one pass."""
+"""Maximum number of steps per log in one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +24,10 @@ class FoldCounts:
 
 
 class Aggregator:
-    """Service that counts what ended: runs, dependency checks, phases and flows.
+    """Service that counts ended runs, dependency checks, phases and flows.
 
     Each step is one transaction that locks the horizon of its log, so any number of replicas may
-    run; of two that meet, the second finds the horizon moved.
+    run; of two concurrent ones, the second finds the horizon moved.
     """
 
     name = "aggregator"

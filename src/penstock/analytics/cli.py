@@ -1,4 +1,4 @@
-"""`penstock analytics`: figures over what ended."""
+"""`penstock analytics`: statistics on ended work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.core.records.record import Page
 
 @click.group(cls=Group)
 def analytics() -> None:
-    """Show figures over what ended: dependencies, trends, acknowledgments, durations."""
+    """Show statistics on ended work: dependencies, trends, acknowledgments, durations."""
 
 
 def _scope(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,14 +20,14 @@ def bucket_of(duration_us: Micros) -> int:
 
 
 def middle_of(bucket: int) -> Micros:
-    """Return the duration that stands for a bucket: the middle between its bounds."""
+    """Return the duration that represents a bucket: the middle between its bounds."""
     if bucket == 0:
         return MILLISECOND
     return round(MILLISECOND * STEP**bucket * (1 + 1 / STEP) / 2)
 
 
 def quantile_of(buckets: Mapping[int, int], share: float) -> Micros | None:
-    """Return the duration that this share of the items stays below; None without items."""
+    """Return the duration below which this share of the items lies; None if there are no items."""
     total = sum(buckets.values())
     if total <= 0:
         return None

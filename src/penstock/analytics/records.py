@@ -71,7 +71,7 @@ class KindHealth(Record):
     degraded: int
     """Number of those that found the table incomplete but usable."""
     failure_rate: float | None
-    """Failures divided by checks, from 0 to 1; null without checks."""
+    """Failures divided by checks, from 0 to 1; null if there are no checks."""
     text: str
     """The figures as a sentence."""
 
@@ -92,7 +92,7 @@ class GateKindHealth(Record):
     failures: int
     """Number of those that found a table missing."""
     failure_rate: float | None
-    """Failures divided by checks, from 0 to 1; null without checks."""
+    """Failures divided by checks, from 0 to 1; null if there are no checks."""
 
 
 class KindDay(Record):
@@ -124,7 +124,7 @@ class ProblemDependency(Record):
     blocked: Seconds = field(name="blocked_seconds")
     """Total time in seconds from such a check to the next one that differed."""
     last_failure_at: Time | None
-    """Time of the last check that found it missing; null for none."""
+    """Time of the last check that found it missing; null if there was none."""
 
 
 class OptionalMiss(Record):
@@ -143,7 +143,7 @@ class OptionalMiss(Record):
     misses: int
     """Number of those that found it missing."""
     miss_rate: float | None
-    """Misses divided by checks, from 0 to 1; null without checks."""
+    """Misses divided by checks, from 0 to 1; null if there are no checks."""
 
 
 class OverrideUsage(Record):
@@ -196,7 +196,7 @@ class Acknowledgments(Record):
 
 
 class DependencyHealth(Record):
-    """Health of dependencies over some days."""
+    """Health of dependencies over a number of days."""
 
     as_of: Time
     """Time at which the data was read, by the database clock."""
@@ -209,11 +209,11 @@ class DependencyHealth(Record):
     days: list[KindDay]
     """Failed checks by kind and day, oldest first."""
     problems: list[ProblemDependency]
-    """Tables that gates found missing, those with most failures first; at most 50."""
+    """Tables that gates found missing, most failures first; at most 50."""
     optional: list[OptionalMiss]
     """Optional tables by how often they were missing; at most 50."""
     overrides: list[OverrideUsage]
-    """Executions under overrides by processor, most first; at most 50."""
+    """Executions under overrides by processor, most frequent first; at most 50."""
 
 
 class CompletedPhase(Record):
@@ -232,7 +232,7 @@ class CompletedPhase(Record):
     quality: float | None
     """Average quality, from 0 to 1; null if none was reported."""
     average_duration: Minutes | None = field(name="average_duration_minutes")
-    """Average duration in minutes; null without phases."""
+    """Average duration in minutes; null if there are no phases."""
 
 
 class PhaseQuality(Record):
@@ -253,7 +253,7 @@ class PhaseQuality(Record):
 
 
 class FailureReason(Record):
-    """Why things failed, and how often."""
+    """A reason for failures, and its frequency."""
 
     source: Literal["run", "gate"]
     """Whether runs failed, or gates found data missing."""
@@ -262,7 +262,7 @@ class FailureReason(Record):
     count: int
     """Number of failures in the period."""
     count_before: int
-    """Number of failures in the period of the same length before it."""
+    """Number of failures in the preceding period of the same length."""
 
 
 class FailingProcessor(Record):
@@ -279,11 +279,11 @@ class FailingProcessor(Record):
     failures: int
     """Number of runs that ended as FAILED, TIMEOUT or EXPIRED."""
     failure_rate: float | None
-    """Failures divided by runs that were not cancelled, from 0 to 1; null without such runs."""
+    """Failures divided by runs that were not cancelled, from 0 to 1; null if there were none."""
     failures_before: int
-    """Number of failures in the period of the same length before."""
+    """Number of failures in the preceding period of the same length."""
     failure_rate_before: float | None
-    """Failure rate in that period; null without runs."""
+    """Failure rate in that period; null if there are no runs."""
 
 
 class SlowExecution(Record):
@@ -304,8 +304,8 @@ class SlowExecution(Record):
     duration: Seconds = field(name="duration_seconds")
     """Duration in seconds."""
     p95: Seconds | None = field(name="p95_seconds")
-    """Seconds that 95 of 100 completed runs of the processor stayed below in the period, within
-    five percent; null without such runs."""
+    """95th percentile of the completed runs of the processor in the period, in seconds, within
+    five percent; null if there were no such runs."""
 
 
 class TableDay(Record):
@@ -337,9 +337,9 @@ class ModeDay(Record):
     flows: int
     """Number of flows that ended, without cancelled ones."""
     average: Minutes | None = field(name="average_minutes")
-    """Average minutes from opening to end; null without flows."""
+    """Average minutes from opening to end; null if there are no flows."""
     longest: Minutes | None = field(name="longest_minutes")
-    """Most minutes from opening to end; null without flows."""
+    """Longest time from opening to end, in minutes; null if there are no flows."""
 
 
 class EndToEnd(Record):
@@ -358,11 +358,11 @@ class EndToEnd(Record):
     failed: int
     """Number of those that ended as FAILED."""
     p50: Minutes | None = field(name="p50_minutes")
-    """Median of the completed ones in minutes, within five percent; null without such flows."""
+    """Median of the completed ones in minutes, within five percent; null if there were none."""
     p95: Minutes | None = field(name="p95_minutes")
-    """Minutes that 95 of 100 completed ones stayed below; null as above."""
+    """95th percentile of the completed ones in minutes; null in the same cases."""
     longest: Minutes | None = field(name="longest_minutes")
-    """Most minutes of a flow that was not cancelled; null without flows."""
+    """Longest time in minutes of a flow that was not cancelled; null if there are no flows."""
     days: list[ModeDay]
     """The same by day, oldest first."""
 
@@ -390,14 +390,14 @@ class ValidationFailure(Record):
 
 
 class Trends(Record):
-    """Trends over some days, compared with as many days before."""
+    """Trends over a number of days, compared with the same number of days before."""
 
     as_of: Time
     """Time at which the data was read, by the database clock."""
     since: Time
     """Start of the first day, UTC."""
     before: Time
-    """Start of the period before."""
+    """Start of the preceding period."""
     phases: list[CompletedPhase]
     """Completion and quality by phase."""
     quality: list[PhaseQuality]

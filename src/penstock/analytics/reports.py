@@ -45,19 +45,19 @@ Names = Mapping[int, str]
 
 
 def rate(part: float, whole: float) -> float | None:
-    """Return a share rounded to four digits; None of nothing."""
+    """Return a share rounded to four digits; None if the total is 0."""
     return round(part / whole, 4) if whole else None
 
 
 def is_validation(error_type: str) -> bool:
-    """Return whether an error type says that data was not as it should be."""
+    """Return whether an error type reports invalid data."""
     return "VALIDATION" in error_type or "SCHEMA" in error_type
 
 
 def series_points(
     sums: Mapping[Micros, Sequence[int]], since: Micros, until: Micros, bucket: Micros
 ) -> list[RunPoint]:
-    """Return a point for every period, also for those without runs."""
+    """Return a point for every period, including those without runs."""
     empty = (0, 0, 0, 0)
     return [
         RunPoint(
@@ -127,7 +127,7 @@ def kind_days_of(checks: Iterable[CheckCount]) -> list[KindDay]:
 
 
 def problems_of(checks: Iterable[CheckCount], pipelines: Names) -> list[ProblemDependency]:
-    """Return the tables that gates found missing, those with most failures first."""
+    """Return the tables that gates found missing, most failures first."""
     found: dict[tuple[str, str, str], list[CheckCount]] = defaultdict(list)
     for row in checks:
         found[pipelines.get(row.pipeline, ""), row.relation, row.kind].append(row)
@@ -347,7 +347,7 @@ def _mode_days(rows: Iterable[FlowCount], pipeline: str, mode: str) -> list[Mode
 def validation_of(
     failures: Iterable[FailureCount], names: Mapping[int, ProcessorName]
 ) -> list[ValidationFailure]:
-    """Return validation failures by processor and message, most first."""
+    """Return validation failures by processor and message, most frequent first."""
     sums: dict[tuple[int, str, str], list[int]] = {}
     for row in failures:
         if is_validation(row.error_type) and row.processor in names:

@@ -1,4 +1,4 @@
-"""Rows of the logs that are counted, and the counters; all plain tuples.
+"""Log rows to count, and the counters; all plain tuples.
 
 A counter's key comes first. Customer 0 (`EVERYONE`) has the sums of all customers.
 """
@@ -14,7 +14,7 @@ EVERYONE: Final = 0
 
 
 class HistoryRun(NamedTuple):
-    """A run of history, as far as it is counted."""
+    """The counted fields of a run in history."""
 
     run_id: int
     customer: int
@@ -45,7 +45,7 @@ class Check(NamedTuple):
 
     @property
     def gate_table(self) -> tuple[int, str, str, str]:
-        """The gate and the table: a later check of both replaces an earlier one."""
+        """Gate and table; a later check of the same pair replaces an earlier one."""
         return self.flow_id, self.phase, self.processor, self.relation
 
 
@@ -64,7 +64,7 @@ class EndedPhase(NamedTuple):
 
 
 class EndedFlow(NamedTuple):
-    """An ended flow."""
+    """An ended flow, with the fields that are counted."""
 
     at: Micros
     customer: int
@@ -183,7 +183,7 @@ class FlowCount(NamedTuple):
 
 
 class ProcessorName(NamedTuple):
-    """The names of a processor."""
+    """Pipeline, phase and name of a processor."""
 
     processor: int
     pipeline: int

@@ -82,7 +82,7 @@ def verify_sink(store: StoreView, settings: Settings) -> SinkVerification:
 def build_query_bounds(
     rows_max: int, seconds: float, memory_mb: int, max_bytes: str | None
 ) -> SinkQueryBounds:
-    """Return the bounds of a query as a command gives them; `max_bytes` is such as `500MB`."""
+    """Return the bounds of a query from command options; `max_bytes` is text such as `500MB`."""
     return SinkQueryBounds(
         rows_max=rows_max,
         seconds=seconds,

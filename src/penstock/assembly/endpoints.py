@@ -1,4 +1,4 @@
-"""Assembly of HTTP processors: the dispatcher, and checks of what their requests need."""
+"""Assembly of HTTP processors: the dispatcher, and checks of their requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def build_dispatcher(
 ) -> Dispatcher:
     """Build the dispatcher of this process; with `is_inline` it sends in the calling thread.
 
-    reply: a fake endpoint in the place of all others. callback_url: where endpoints report if the
+    reply: a fake endpoint that replaces all others. callback_url: where endpoints report if the
     setting `public_url` is not set.
     """
     used = clock or SystemClock()

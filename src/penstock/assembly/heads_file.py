@@ -1,8 +1,8 @@
 """Heads of sealed blocks in a file outside the database, so that a rewritten journal is noticed.
 
-One JSON record per line, appended and flushed to disk. The place of the file decides what it
-proves: on the database's own machine it helps against mistakes, on storage that the database's
-administrators cannot change also against them.
+One JSON record per line, appended and flushed to disk. The location of the file determines what it
+proves: on the database's own machine it detects mistakes; on storage that the database's
+administrators cannot change, it also detects tampering by them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class HeadsFile:
 
 
 def _after_last_line(file: BinaryIO) -> int:
-    """Return where the next line begins; half a line that a crash left behind is overwritten."""
+    """Return where the next line begins; an incomplete line that a crash left behind is
+    overwritten.
+    """
     size = file.seek(0, os.SEEK_END)
     start = max(0, size - _TAIL)
     file.seek(start)

@@ -1,4 +1,4 @@
-"""Parquet for commands: the optional package is named if it is missing."""
+"""Parquet output of commands, which needs the optional package duckdb."""
 
 from __future__ import annotations
 

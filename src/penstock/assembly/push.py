@@ -112,7 +112,7 @@ def build_pusher(
 
 def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
     """Build the authentication of push requests that the API of this process receives."""
-    # The web stack costs half a second: only processes that serve load it.
+    # Importing the web stack takes half a second: only processes that serve load it.
     from penstock.server.push_auth import PushAuth
 
     verifier = Verifier(key_fetcher(build_egress(settings)), SystemClock())

@@ -23,7 +23,9 @@ class SourceWatch:
         self._changed_at = {path: _changed_at(path) for path in self._files}
 
     def changed(self, report: Callable[[str], None]) -> bool:
-        """Return whether a file has changed; one that does not compile is reported and awaited."""
+        """Return whether a file has changed; one that does not compile is reported and does not
+        count.
+        """
         changed = [path for path in self._files if _changed_at(path) != self._changed_at[path]]
         for path in changed:
             self._changed_at[path] = _changed_at(path)

@@ -33,7 +33,7 @@ LINEAGE_SECONDS = 10.0
 
 
 class ProcessTelemetry(NamedTuple):
-    """What the other parts of a process need of its telemetry."""
+    """Telemetry of a process, for its other components."""
 
     log: LogSink | None
     metrics: Metrics | None
@@ -51,7 +51,7 @@ def process_telemetry(
     *,
     has_api: bool,
 ) -> Iterator[ProcessTelemetry]:
-    """Count and export the events of a process while the block runs, as the settings say."""
+    """Count and export the events of a process while the block runs, according to the settings."""
     declared = parse_telemetry(settings.telemetry)
     name_of, clock = ProcessorNames(client.views.processor_paths), SystemClock()
     more = API if has_api else ()
@@ -114,7 +114,7 @@ def _lineage(declared: TelemetrySettings, settings: Settings) -> Callable[[bytes
 
 
 def _tables(pipelines: Sequence[Pipeline]) -> TablesOf:
-    """Return the tables that processors of these pipelines declare to read and write."""
+    """Return the tables that processors of these pipelines declare as read or written."""
     known = {
         ProcessorPath(pipeline.name, one.phase, one.name): JobTables(
             tuple(sorted({need.table for need in one.terms.needs})), tuple(one.terms.produces)

@@ -1,8 +1,8 @@
 """The metrics of alert rules as Prometheus metrics. Pure.
 
-Rules measure in minutes, percent and counts; Prometheus wants base units. So `queue_age_minutes` is
-exported in seconds, under a name that says so, and thresholds are converted with it. A measurement
-of something has its name in the label `subject`.
+Rules measure in minutes, percent and counts; Prometheus uses base units. So `queue_age_minutes` is
+exported in seconds, under a name that says so, and thresholds are converted with it. The label
+`subject` contains the name of the measured object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.telemetry.catalog import DECLARED, DeclaredMetric
 
 FACTORS: Final = {"minutes": 60.0, "seconds": 1.0, "%": 0.01}
 NOT_EXPORTED: Final = frozenset({"database_gap_seconds"})
-"""Known only to the process that evaluates rules; `penstock_up` stands for it."""
+"""Metrics known only to the process that evaluates rules; `penstock_up` replaces them."""
 SAME_NAME: Final[Mapping[str, str]] = {
     "quota_errors": "quota_limited",
     "limit_wait_minutes": "limit_wait_p95_minutes",

@@ -1,8 +1,8 @@
 """Grafana dashboards, as the JSON that Grafana imports. Pure.
 
-Three dashboards: health (what is wrong now), trends (how it developed), and capacity (queue, bus
-and limits). Every dashboard has a variable for its Prometheus data source, so that it can be
-imported anywhere. Fleet figures are the same in every API process: they are aggregated with `max`.
+Three dashboards: health (current problems), trends, and capacity (queue, bus and limits). Every
+dashboard has a variable for its Prometheus data source, so that it can be imported anywhere. Fleet
+figures are the same in every API process: they are aggregated with `max`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Query(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A panel: its title, what it shows, how, and how wide it is."""
+    """A panel: its title, queries, chart type and width."""
 
     title: str
     queries: Sequence[Query]
@@ -137,7 +137,7 @@ TRENDS: Final[Sequence[Panel]] = (
                  '(increase(penstock_gate_triggers_total{pipeline=~"$pipeline"}[1d]))',
                  "{{source}}")], is_stacked=True),
 )  # fmt: skip
-"""How service levels, quality and failures developed."""
+"""Trends of service levels, quality and failures."""
 
 CAPACITY: Final[Sequence[Panel]] = (
     Panel("Runs by state", [Query("max by (state) (penstock_runs)", "{{state}}")],

@@ -1,6 +1,6 @@
 """Prometheus rules and an Alertmanager config, as YAML. Pure.
 
-JSON is YAML, so that no library is needed to write what reads it.
+Values are written as JSON, which is valid YAML, so no YAML library is needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECORDED: Final = {
         "sum by (pipeline, phase, kind) (rate(penstock_dependency_checks_total[1d]))"
     ),
 }
-"""Recording rules: what dashboards ask for over long ranges."""
+"""Recording rules for dashboards that query long ranges."""
 
 
 def rules_file() -> str:

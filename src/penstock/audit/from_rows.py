@@ -30,7 +30,7 @@ IDS: Final = {"run": "run", "flow": "flow", "backfill": "bf", "dead_letter": "dl
 
 
 def listed_record(row: ListedEntry, name: tuple[str, str] | None) -> ListedJournalEntry:
-    """Return the record of an entry in the list of what happened; `name` is that of a run."""
+    """Return the record of an entry in a list; `name` is the name of its run."""
     detail = parsed(row.detail)
     known = detail if isinstance(detail, dict) else {}
     prefix = IDS.get(row.kind)

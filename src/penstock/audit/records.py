@@ -29,13 +29,13 @@ class JournalEntry(Record):
 
 
 class ListedJournalEntry(JournalEntry):
-    """An entry in the list of what happened, with what it is about."""
+    """A journal entry with its subject."""
 
     kind: str
-    """What it is about: run, flow, backfill, dead_letter, key, customer …"""
+    """Kind of its subject: run, flow, backfill, dead_letter, key, customer …"""
     subject: str | None
-    """Public id of what it is about; null for what has none."""
+    """Public id of its subject; null if the subject has none."""
     customer: str | None = field(name="customer_id")
-    """Customer that owns it; null for the installation's own."""
+    """Customer that owns it; null for entries about the installation."""
     text: str
     """The entry as a sentence."""

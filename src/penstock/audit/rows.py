@@ -66,8 +66,9 @@ class JournalFilter(NamedTuple):
     actor: str | None = None
     customer: CustomerKey | None = None
     is_notable: bool = False
-    """Leave out what happens all the time: runs that were created or completed, and gates that
-    still wait."""
+    """Whether to leave out routine entries: runs that were created or completed, and gates that
+    still wait.
+    """
 
 
 class Seal(NamedTuple):
@@ -124,7 +125,7 @@ class AlertRow(NamedTuple):
 
     @property
     def shown_state(self) -> str:
-        """State as people see it: an open alert that a silence holds back is silenced."""
+        """Displayed state: an open alert that a silence suppresses is `silenced`."""
         return "silenced" if self.state == "open" and self.silence is not None else self.state
 
 
@@ -145,7 +146,7 @@ class NewAlert:
     """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted.
 
     If `pipeline` is None, it is that of the config, flow or run. In `detail`, `fix` is the command
-    that helps, `values` is what was measured, and `threshold` is the limit in words.
+    that fixes the cause, `values` holds the measurements, and `threshold` describes the limit.
     """
 
     rule: str

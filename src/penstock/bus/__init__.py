@@ -2,7 +2,7 @@
 
     from penstock.bus import NewMessage, Subscription, Topic
 
-Names are loaded on first use: modules of this package are imported one by one.
+Names are loaded on first use: a module of this package is imported only when it is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The delivery sweeper: handles deliveries whose delay, lease or retention has expired.
 
-Delayed deliveries become ready, lapsed ones are released, and those past retention end. Pulling a
+It makes delayed deliveries ready, releases lapsed ones and ends those past retention. Pulling a
 subscription does the first two for that subscription; the sweeper covers all of them, including
 subscriptions that no consumer pulls from. Every change is compare-and-set, so any number of
 sweepers may run at once.
@@ -45,7 +45,7 @@ class DeliverySweepCounts:
 
 
 class DeliverySweeper:
-    """Service that moves deliveries on: due, lapsed and expired ones."""
+    """Service that updates due, lapsed and expired deliveries."""
 
     name = "delivery-sweeper"
 

@@ -75,7 +75,7 @@ def _error(field: str, expected: str, text: str, at: int, got: str) -> InvalidIn
 
 
 class _Parser:
-    """A recursive-descent parser; every method leaves the position after what it parsed."""
+    """A recursive-descent parser; every method advances the position past its text."""
 
     def __init__(self, text: str, field: str) -> None:
         self._text = text

@@ -40,7 +40,7 @@ _KINDS: dict[str, SubscriptionKind] = {"pull": "pull", "push": "push", "bound": 
 
 
 def topic_record(row: TopicRow) -> StoredTopic:
-    """Return the record of a topic."""
+    """Convert a topic row to its public record."""
     return StoredTopic(
         name=row.name,
         retention=seconds(row.retention_us),
@@ -65,7 +65,7 @@ def topic_detail_record(row: TopicRow, subscriptions: Iterable[SubscriptionRow])
 
 
 def subscription_record(row: SubscriptionRow) -> StoredSubscription:
-    """Return the record of a subscription."""
+    """Convert a subscription row to its public record."""
     converted: dict[str, Any] = {
         "topic": row.topic_name,
         "kind": _KINDS[row.kind],
@@ -144,7 +144,7 @@ def message_record(row: MessageRow, states: Sequence[MessageState]) -> MessageDe
 
 
 def snapshot_record(row: SnapshotRow) -> StoredSnapshot:
-    """Return the record of a snapshot."""
+    """Convert a snapshot row to its public record."""
     return StoredSnapshot(
         name=row.name,
         topic=row.topic_name,

@@ -66,9 +66,9 @@ class SchemaSettings(Record, omit_defaults=True):
     encoding: SchemaEncoding = "json"
     """How messages are encoded: `json` or `binary`."""
     first_revision_id: str | None = None
-    """Oldest revision that messages may have; any when omitted."""
+    """Oldest revision that messages may match; any when omitted."""
     last_revision_id: str | None = None
-    """Newest revision that messages may have; any when omitted."""
+    """Newest revision that messages may match; any when omitted."""
 
 
 class Topic(Record):
@@ -79,17 +79,17 @@ class Topic(Record):
     retention: Seconds = field(name="retention_seconds", default_factory=lambda: seconds(7 * DAY))
     """Seconds that messages are kept after publication: whole, from 10 minutes to 31 days."""
     labels: Labels = field(default_factory=dict)
-    """Texts by name, for the owner's own use; at most 64."""
+    """Labels by name, for your own use; at most 64."""
     schema_settings: SchemaSettings | None = None
-    """Schema that published messages must have; null for none."""
+    """Schema that published messages must match; null if there is none."""
 
     def __post_init__(self) -> None:
-        """Accept a plain timedelta."""
+        """Convert a plain timedelta."""
         set_units(self)
 
 
 class StoredTopic(Topic):
-    """A topic as stored."""
+    """A topic with its creation time and creator."""
 
     created_at: Time
     """Time at which the resource was created."""
@@ -110,11 +110,11 @@ class PublishResult(Record):
     message_ids: list[str]
     """Message ids, in the order of the request."""
     subscriptions: int
-    """Number of subscriptions to the topic; with 0 no one receives the messages."""
+    """Number of subscriptions to the topic; if 0, no subscription receives the messages."""
 
 
 class SecretReference(Record):
-    """A reference to a secret that the process resolves."""
+    """A reference to a secret; the sending process reads its value."""
 
     name: str = field(name="$secret")
     """Name of the secret."""
@@ -144,13 +144,13 @@ class PushSettings(Record, omit_defaults=True):
     oidc: OidcSettings | None = field(name="oidc_token", default=None)
     """Token sent with each request; none when omitted."""
     signing_secrets: list[SecretReference] = field(default_factory=list)
-    """Secrets (`whsec_…`) that requests are signed with, the newest first."""
+    """Secrets (`whsec_…`) that requests are signed with, newest first."""
     unwrapped: UnwrappedSettings | None = field(name="no_wrapper", default=None)
-    """Sends the payload without an envelope; with one when omitted."""
+    """Sends the payload without an envelope; when omitted, messages are wrapped in one."""
 
 
 class SubscriptionBinding(Record, omit_defaults=True):
-    """What the messages of a bound subscription start or report."""
+    """Effect of the messages of a bound subscription: what they start or report."""
 
     kind: BindingKind = field(name="to")
     """`configs` starts configs, `runs` creates runs, `completions` reports completions."""
@@ -171,7 +171,7 @@ class AutoReplay(Record):
     """Replays per second."""
 
     def __post_init__(self) -> None:
-        """Accept a plain timedelta."""
+        """Convert a plain timedelta."""
         if isinstance(self.after, timedelta):
             force_setattr(self, "after", f"{self.after.total_seconds():g}s")
 
@@ -204,7 +204,7 @@ class SubscriptionSettings(Record):
     )
     """Number of failed attempts after which a message becomes a dead letter."""
     dead_letter_topic: Name | None = None
-    """Topic for dead letters; null if it keeps none."""
+    """Topic for dead letters; null if the subscription keeps none."""
     retention: Seconds = field(name="retention_seconds", default_factory=lambda: seconds(7 * DAY))
     """Seconds that unacknowledged messages are kept: whole, from 10 minutes to 31 days."""
     is_ordered: bool = field(name="enable_message_ordering", default=False)
@@ -215,23 +215,26 @@ class SubscriptionSettings(Record):
     push: PushSettings | None = None
     """Endpoint and authentication for kind `push`; null for other kinds."""
     binding: SubscriptionBinding | None = None
-    """What messages start or report for kind `bound`; null for other kinds."""
+    """Effect of messages for kind `bound`; null for other kinds."""
     auto_replay: AutoReplay | None = None
-    """Replays dead letters while `health_url` returns 2xx; null for no replays."""
+    """Settings of automatic replay; null if dead letters are not replayed automatically."""
     replays_max: Annotated[int, Meta(ge=0, le=REPLAYS_MAX)] = 3
     """Maximum number of replays per message."""
     labels: Labels = field(default_factory=dict)
-    """Texts by name, for the owner's own use; at most 64."""
+    """Labels by name, for your own use; at most 64."""
     is_exactly_once: bool = field(name="enable_exactly_once_delivery", default=False)
     """Whether clients of Google Pub/Sub get an error for an ack id that is no longer valid.
     The bus refuses stale acks either way."""
     keeps_acked: bool = field(name="retain_acked_messages", default=False)
-    """Kept for clients of Google Pub/Sub: the bus can always seek to acked messages."""
+    """Stored for Google Pub/Sub clients. It has no effect: a seek can always return to acked
+    messages.
+    """
     expires_after: Seconds | None = field(name="expiration_ttl_seconds", default=None)
-    """Kept for clients of Google Pub/Sub: unused subscriptions are not deleted. Null: never."""
+    """Stored for Google Pub/Sub clients. It has no effect: unused subscriptions are never deleted.
+    """
 
     def __post_init__(self) -> None:
-        """Accept plain timedeltas."""
+        """Convert plain timedeltas."""
         set_units(self)
 
 
@@ -252,7 +255,7 @@ class StoredSubscription(SubscriptionSettings):
     is_paused: bool
     """Whether delivery is paused."""
     is_detached: bool
-    """Whether it was detached: it receives nothing more and cannot be pulled."""
+    """Whether it was detached: it receives no more messages and cannot be pulled."""
     version: int
     """Version, incremented by every change."""
     created_at: Time
@@ -365,7 +368,7 @@ class ReceivedMessage(Record):
     deadline: Time
     """Time by which the delivery must be settled or extended."""
     message: StoredMessage
-    """The message that is delivered."""
+    """The delivered message."""
 
 
 class SeekResult(Record):
@@ -385,9 +388,9 @@ class NewSnapshot(Record):
     name: Name
     """Name of the snapshot, unique per customer."""
     subscription: Name
-    """Subscription whose state it has."""
+    """Subscription to capture."""
     labels: Labels = field(default_factory=dict)
-    """Texts by name, for the owner's own use; at most 64."""
+    """Labels by name, for your own use; at most 64."""
 
 
 class StoredSnapshot(Record):
@@ -396,13 +399,13 @@ class StoredSnapshot(Record):
     name: str
     """Name of the snapshot."""
     topic: str
-    """Topic of the subscription that it was taken of."""
+    """Topic of the subscription that it was taken from."""
     taken_at: Time
-    """Time whose state it has: what was not acked then, and everything published later."""
+    """Time that it captures: messages unacked at that time, and all published later."""
     expires_at: Time
     """Time at which it is deleted: 7 days after its oldest open message was published."""
     labels: dict[str, str]
-    """Texts by name."""
+    """Labels by name."""
 
 
 class Schema(Record):

@@ -43,8 +43,8 @@ class RedeliveryPolicy:
 def redelivery_backoff(policy: RedeliveryPolicy, attempt: int, jitter: float) -> Micros:
     """Return the delay after a failed attempt, at most the policy's maximum; 0 if its minimum is 0.
 
-    `jitter` in [0, 1) adds up to a quarter of it, so that deliveries which failed together do not
-    return together.
+    `jitter` in [0, 1) adds up to a quarter of it, so that deliveries that failed at the same time
+    are not retried at the same time.
     """
     exponent = min(max(attempt - 1, 0), 40)
     base = min(policy.min_backoff_us << exponent, policy.max_backoff_us)
@@ -53,8 +53,9 @@ def redelivery_backoff(policy: RedeliveryPolicy, attempt: int, jitter: float) ->
 
 
 def becomes_dead_letter(policy: RedeliveryPolicy, attempt: int, kind: ErrorKind) -> bool:
-    """Return whether a failed delivery becomes a dead letter: poison at once, others after the last
-    attempt.
+    """Return whether a failed delivery becomes a dead letter.
+
+    A poison message does so immediately, any other after its last attempt.
     """
     if not policy.has_dead_letters:
         return False
@@ -83,7 +84,9 @@ class DeadLetterCause:
 
 
 def dead_letter_attributes(death: DeadLetterCause) -> dict[str, str]:
-    """Return the attributes added to a dead letter: the four of Google Pub/Sub, and Penstock's."""
+    """Return the attributes added to a dead letter: four defined by Google Pub/Sub, and Penstock's
+    own.
+    """
     return {
         SOURCE_DELIVERY_COUNT: str(death.attempts),
         SOURCE_SUBSCRIPTION: death.subscription,

@@ -1,7 +1,8 @@
-"""Why a message was not handled, and why a subscription makes no progress: trees of causes.
+"""Explanations of why a message was not handled or a subscription makes no progress: trees of
+causes.
 
-The form of the tree is that of `flows.explain.why`. Pure, over facts: `bus.store.why_reads` loads
-them, and the API and the CLI show the same tree.
+The tree has the same form as in `flows.explain.why`. Pure: `bus.store.why_reads` loads the facts,
+and the API and the CLI show the same tree.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class DeliveryFact:
     last_error: str | None = None
     ordering_key: str | None = None
     head: DeliveryFact | None = None
-    """The delivery of the same ordering key that has to end first."""
+    """The delivery of the same ordering key that must end first."""
     dead_letter_id: str | None = None
     """Open dead letter that the generation became."""
 
@@ -54,7 +55,7 @@ class AlertFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionFact:
-    """A subscription with what waits in it. `customer` is None for one of the system."""
+    """A subscription with its waiting deliveries. `customer` is None for a system subscription."""
 
     name: str
     customer: str | None
@@ -162,7 +163,7 @@ def _of_subscription(
 def _delivery(
     sub: SubscriptionFact, delivery: DeliveryFact, local: LocalClock, *, named: bool = False
 ) -> Cause:
-    """Return the state of a delivery; `named`: as one message of its subscription."""
+    """Return the state of a delivery; `named`: of one message, not of the subscription."""
     who = f"message {delivery.message_id}" if named else sub.name
     tried = f"after {format_times(delivery.attempts)}" if delivery.attempts else "never tried"
     error = f": {delivery.last_error}" if delivery.last_error else ""
@@ -216,7 +217,7 @@ def _dead(sub: SubscriptionFact, delivery: DeliveryFact, local: LocalClock) -> C
 
 
 def _standstill(sub: SubscriptionFact) -> Iterator[Cause]:
-    """Yield what holds back all messages of a subscription."""
+    """Yield causes that block all messages of a subscription."""
     if sub.is_paused:
         offer = _command(
             "subscriptions", "resume", sub.name, *_owner(sub), does="deliver messages again"

@@ -1,7 +1,7 @@
 """Shell completion of ids and names: customers, pipelines, runs, configs, flows, topics, limits.
 
-A completion reads the first 50 rows of the list that has the value. After any error, such as a
-missing database, it offers nothing: a completion must not print.
+A completion reads the first 50 rows of the matching list. After any error, such as a missing
+database, it returns no values: a completion must not print errors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROWS: Final = 50
 
 
 class Source(NamedTuple):
-    """The list that a value is completed from, and the field of its rows."""
+    """The list that a value is completed from, and the field that holds the value."""
 
     group: str
     field: str
@@ -44,16 +44,16 @@ PARAMETERS: Final = {
     "thing": "pipeline",
     "topic": "topic",
 }
-"""What the text parameters of these names are, in any command."""
+"""Kinds of text parameters by name, in any command."""
 GROUPS: Final = {
     "limits": "limit",
     "pipelines": "pipeline",
     "subscriptions": "subscription",
     "topics": "topic",
 }
-"""What NAME is, by group of commands."""
+"""Kind of NAME, by command group."""
 SCOPES: Final = {"config": "cfg", "customer": "customer", "pipeline": "pipeline"}
-"""What the subject of a pause is, by scope."""
+"""Kind of a pause's subject, by scope."""
 OF_CUSTOMERS: Final = frozenset({"bf", "cfg", "flow", "run", "subscription", "topic"})
 """Values of the customer in `--customer`, if it is given."""
 
@@ -74,7 +74,7 @@ class CompletedText(click.types.StringParamType):
 
 
 def add_completion(params: Iterable[click.Parameter]) -> None:
-    """Complete the text parameters whose name says what they are."""
+    """Complete the text parameters that are recognized by name."""
     for param in params:
         if param.type is click.STRING and param.name in {*PARAMETERS, "name", "subject"}:
             param.type = CompletedText()

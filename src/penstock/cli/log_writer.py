@@ -1,4 +1,4 @@
-"""Writes log lines from a thread of its own, so that an unread log stops no work.
+"""Writes log lines from a separate thread, so that a blocked log reader does not block work.
 
 Standard output may be a pipe whose reader has stopped. Lines then wait, up to `LINES_MAX`; further
 ones are dropped and counted, and one line reports the count as soon as lines are read again.
@@ -14,7 +14,7 @@ from typing import Final, Self
 
 LINES_MAX: Final = 10_000
 CLOSE_SECONDS: Final = 2.0
-"""Longest wait at the end for lines that are not written yet."""
+"""Maximum wait at exit for lines that are not written yet."""
 
 
 class LogWriter:
@@ -42,7 +42,7 @@ class LogWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write what is left, unless nothing reads it."""
+        """Write the remaining lines, unless the reader is blocked."""
         try:
             self._lines.put(None, timeout=CLOSE_SECONDS)
         except queue.Full:

@@ -168,7 +168,7 @@ class EventLog:
             self._put(now, "info", f"… and {what}", {})
 
     def dropped_line(self, count: int) -> str:
-        """Return the line about lines that were dropped because nothing read the log."""
+        """Return the line that reports lines dropped because the log was not read."""
         text = f"{plural(count, 'log line')} dropped: nothing read the output"
         record = {"action": "log_dropped", "lines": count}
         return self._line(self._clock.now(), "warning", text, record)
@@ -188,7 +188,7 @@ class EventLog:
 def logged_kinds(level: str) -> list[type[Event]]:
     """Return the events that a log of a level subscribes to.
 
-    Where code logs an event itself (`log_event`), the line comes from there.
+    Events that code logs itself (`log_event`) are excluded.
     """
     own = {FlowEnded, GateDecided, MessageHandled, PhaseEnded, PushServed, QuotaHit, SinkFailed}
     own |= {SlotLeaseLost, SlotReleased, SlotTaken} | (set() if level == "debug" else {RunStarted})

@@ -1,6 +1,6 @@
 """Format output as text: times with relative hints, durations, tables and states.
 
-The input are values of records, which `--json` prints unchanged. rich is
+The inputs are values of records, which `--json` prints unchanged. rich is
 imported when the first table is printed.
 """
 
@@ -113,7 +113,8 @@ def print_table(
 def fit_cells(columns: Sequence[str], rows: list[list[str]], width: int) -> list[list[str]]:
     """Return the cells, the longest texts cut with `…` until a row fits the width.
 
-    Ids, which people copy, and headers are kept; a table that is wider still is printed as it is.
+    Ids, which people copy, and headers are not cut; a table that still does not fit is printed
+    unchanged.
     """
     widths = [max(map(len, (name, *(row[n] for row in rows)))) for n, name in enumerate(columns)]
     least = [
@@ -206,7 +207,9 @@ def error_text(error_type: str | None, error_class: str | None, details: Any = N
 
 
 def print_traceback(details: Any) -> None:
-    """Print the traceback in error details, indented so that no line of it can pass for another."""
+    """Print the traceback in error details, indented so that it cannot be mistaken for other
+    output.
+    """
     trace = details.get("traceback") if isinstance(details, dict) else None
     if isinstance(trace, str) and trace.strip():
         click.echo("Traceback")

@@ -12,7 +12,7 @@ _UNSAFE: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2
 
 
 class TerminalStream:
-    """A text stream that escapes characters no command prints on purpose.
+    """A text stream that escapes characters that no command prints intentionally.
 
     DEL, C1 controls and marks that reorder text are escaped, wherever they come from. Characters
     become JSON escapes, so that JSON stays valid. Colours are kept, because commands use them.

@@ -1,6 +1,6 @@
-"""Errors that name what the user typed: `--every` instead of `schedule_interval_minutes`.
+"""Errors that name options instead of API fields: `--every`, not `schedule_interval_minutes`.
 
-JSON errors keep the names of the API, which programs use; only the text is translated.
+JSON errors keep the field names of the API, which programs use; only the text is translated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMED: Final = frozenset({"limit", "pipeline", "subscription", "topic"})
 
 
 def typed_words(params: Sequence[click.Parameter]) -> dict[str, str]:
-    """Return what the user types for each field: the option, or the argument in capitals."""
+    """Return the command-line name of each field: the option, or the argument in capitals."""
     words = {str(one.name): _word(one) for one in params}
     words |= {api: words[own] for api, own in SYNONYMS.items() if own in words}
     if "name" in words:
@@ -34,7 +34,7 @@ def typed_words(params: Sequence[click.Parameter]) -> dict[str, str]:
 
 
 def in_typed_words(error: InvalidInput, params: Sequence[click.Parameter]) -> str:
-    """Return the message of an error with the names that the command line has for its fields."""
+    """Return the message of an error with the command-line names of its fields."""
     words = typed_words(params)
     head, dot, rest = error.field.partition(".")
     text = error.message

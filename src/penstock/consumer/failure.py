@@ -1,8 +1,9 @@
 """Classification of an exception raised while a message was handled.
 
-Poison fails on every attempt. A configuration error fails until an operator acts, and raises an
-alert at once. Everything else is transient, including unknown errors. `core.error_classification`
-knows the exceptions of common libraries; users extend it with `register_error`.
+Poison fails on every attempt. A configuration error fails until an operator fixes it, and opens an
+alert immediately. Everything else is transient, including unknown errors.
+`core.error_classification` covers the exceptions of common libraries; users extend it with
+`register_error`.
 """
 
 from __future__ import annotations

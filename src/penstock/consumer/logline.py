@@ -35,7 +35,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A configuration error: such messages will fail until an operator fixes it."""
+    """A configuration error, because of which messages fail until an operator fixes it."""
 
     severity: str
     service: str

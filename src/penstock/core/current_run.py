@@ -27,7 +27,7 @@ class HeldRunIdentity(Protocol):
 
     @property
     def correlation_id(self) -> str | None:
-        """Correlation id; None if the id of its first attempt stands for it."""
+        """Correlation id; None if the id of the first attempt is used instead."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class CurrentRun(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise if the run has to stop."""
+        """Raise if the run must stop."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Pagination cursors: signed, opaque positions in a list that clients cannot forge or modify.
 
 Pure. A cursor is a position and a signature over the list, the customer, the filters and the
-position. Anything but the exact cursor that was issued for the same query is rejected, always with
-the same message. The secret comes from the store, so that every replica accepts every cursor.
+position. Any cursor that was not issued for the same query is rejected, always with the same
+message. The secret comes from the store, so that every replica accepts every cursor.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each class has a stable ``code``, an HTTP status, an exit code and a flag that says whether a retry
 may help; its docstring is the default message. Nothing here formats for a terminal or logs. All
-packages raise these errors; ``http`` and ``cli`` each translate them in one place.
+packages raise these errors; ``server`` and ``cli`` each translate them in one place.
 
     PenstockError
     ├── InvalidInput ── SettingsError
@@ -93,7 +93,7 @@ class InvalidInput(PenstockError):
         super().__init__(message, detail=detail if fix is None else {**detail, "fix": fix})
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Name the field as the request does: `names` maps names in Python to names in JSON."""
+        """Rename the field to its name in the request: `names` maps Python names to JSON names."""
         head, dot, rest = self.field.partition(".")
         if head in names:
             field = f"{names[head]}{dot}{rest}"
@@ -146,7 +146,7 @@ class Conflict(PenstockError):
 
 
 class AlreadyExists(Conflict):
-    """There is a resource with that name already."""
+    """A resource with that name already exists."""
 
     code = "already_exists"
 
@@ -196,7 +196,7 @@ class StaleVersion(Conflict):
 
 
 class StaleToken(Conflict):
-    """The run has another holder now; this result was rejected."""
+    """The run now has another holder; this result was rejected."""
 
     code = "run.stale_token"
 
@@ -285,7 +285,7 @@ class ApiError(PenstockError):
     ) -> None:
         super().__init__(message, detail=detail)
         if code is not None:
-            # Keep error codes that this version does not know.
+            # Keep error codes that are unknown to this version.
             vars(self)["code"] = code
 
 

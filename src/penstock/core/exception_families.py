@@ -215,7 +215,7 @@ def _database(exc: BaseException, names: list[str]) -> ErrorType | None:
 
 
 def _standard(exc: BaseException) -> ErrorType | None:
-    if isinstance(exc, TimeoutError):  # also the one of asyncio, socket and concurrent.futures
+    if isinstance(exc, TimeoutError):  # also that of asyncio, socket and concurrent.futures
         return T.TIMEOUT
     if isinstance(exc, ConnectionError | socket.gaierror | socket.herror):
         return T.TRANSIENT_NETWORK

@@ -1,4 +1,4 @@
-"""How optional ids, times, JSON text and percentages are shown."""
+"""Formatting of optional ids, times, JSON text and percentages."""
 
 from __future__ import annotations
 

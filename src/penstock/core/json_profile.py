@@ -63,7 +63,7 @@ class _Reader:
         self._names = 0
 
     def pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Return an object. Reject duplicate names, also those equal only after normalization."""
+        """Return an object. Reject duplicate names, even if only equal after normalization."""
         self._names += len(pairs)
         if self._names > self._names_max:
             raise InvalidInput(self._field, f"at most {self._names_max} names", "more")

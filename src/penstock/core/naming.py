@@ -18,12 +18,12 @@ TopicKey = NewType("TopicKey", int)
 SubscriptionKey = NewType("SubscriptionKey", int)
 
 SYSTEM_CUSTOMER: Final = CustomerKey(0)
-"""Owner of what belongs to the installation and not to a customer."""
+"""Owner of rows that belong to the installation rather than to a customer."""
 DEFAULT_CUSTOMER = "default"
 DEFAULT_POOL = "default"
 EXTERNAL_POOL = "external"
 HTTP_POOL: Final = "http"
-"""First part of the pools of HTTP processors; each processor has its own."""
+"""Prefix of the pools of HTTP processors; each processor has its own pool."""
 LIMIT_CAPACITY_MAX: Final = 1_000_000
 LIMIT_NAME_MAX: Final = 200
 NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
@@ -44,12 +44,12 @@ def http_pool(path: str) -> str:
 
 
 def is_http_pool(pool: str) -> bool:
-    """Return whether a pool is that of an HTTP processor, which no worker serves."""
+    """Return whether a pool belongs to an HTTP processor; no worker serves it."""
     return pool.startswith(f"{HTTP_POOL}/")
 
 
 def runs_channel(pool: str) -> str:
-    """Return the channel on which those who claim a pool's runs are woken.
+    """Return the wake-up channel for claimers of a pool's runs.
 
     The pools of all HTTP processors share one: the dispatcher serves them.
     """

@@ -1,4 +1,4 @@
-"""Secrets: rejected as literals, given as references, and masked in output.
+"""Secrets: rejected as literals, accepted as references, and masked in output.
 
 A parameter that holds a secret is a reference, ``{"$secret": "name"}``, which the worker resolves
 when the run starts (`access.secrets`). All input from outside (errors, results) and all output
@@ -26,7 +26,7 @@ LINE_MIN: Final = 16
 _UNRESERVED: Final = b"-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """Bytes that URLs do not escape."""
 ENCODED_MIN: Final = 8
-"""Bytes of a value from which its base64 and hexadecimal forms are masked, too."""
+"""Minimum length in bytes of a value whose base64 and hexadecimal forms are also masked."""
 
 _WORDS = (
     r"passwords?|passwd|passphrases?|pwd|secrets?|token|credentials?|authorization|jwt|cookies?"
@@ -81,7 +81,7 @@ _SIGNS = (
     "passw", "passphrase", "secret", "token", "key", "credential", "authorization", "bearer",
     "pnk_", "://", "pwd", "cookie", "jwt", "webhook", "connection", "conn_str", "connstr", "dsn",
 )  # fmt: skip
-"""A text that contains none of these matches no pattern; this test takes a tenth of the time."""
+"""A text that contains none of these matches no pattern; this check is ten times as fast."""
 
 
 class KnownSecrets:
@@ -94,7 +94,7 @@ class KnownSecrets:
         return bool(self._forms)
 
     def add(self, value: str) -> None:
-        """Mask a value from now on, as it is and as JSON, Python, URLs and headers write it."""
+        """Mask a value from now on, plain and as encoded in JSON, Python, URLs and headers."""
         lines = [line for line in value.splitlines() if len(line) >= LINE_MIN]
         plain = {value, value.strip(), *lines}
         forms = {form for one in plain for form in (one, *_escaped(one), *_encoded(one))}
@@ -225,7 +225,7 @@ def _refuse(value: object, field: str, *, is_secret: bool, depth: int) -> None:
 
 
 def _escaped(value: str) -> Iterator[str]:
-    """Return a value as JSON and Python write it, also when a text with it is written again."""
+    """Return a value as JSON and Python escape it, including when escaped twice."""
     once = {json.dumps(value)[1:-1], repr(value)[1:-1], repr(_bytes(value))[2:-1]}
     yield from once
     for form in once:

@@ -53,7 +53,7 @@ class ErrorType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Default retry policy of an error type, where the config sets nothing else."""
+    """Default retry policy of an error type; settings of the config override it."""
 
     max_attempts: int = ATTEMPTS_DEFAULT
     base_delay_us: Micros = BASE_DELAY_DEFAULT
@@ -168,7 +168,7 @@ def decide_retry(
     permanent error is then retried, too. force_retry: the caller's should_retry; True retries even
     a permanent error type, False never retries, None leaves it to the error type. stale_before: an
     earlier attempt already ended as STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay
-    that the other side requested; it may exceed the cap of the backoff, up to 30 days.
+    that the remote service requested; it may exceed the cap of the backoff, up to 30 days.
     """
     assert attempt >= 1, attempt
     settings = retry or RetryConfig()

@@ -1,7 +1,7 @@
 """Hooks that run before a store closes, for work that is still pending above the store.
 
 The limit broker, for example, buffers releases and abandoned tickets. Its hook runs while the store
-can still be written to, so that none of them has to wait for a lease to expire.
+can still be written to, so that none of them waits for a lease to expire.
 """
 
 from __future__ import annotations

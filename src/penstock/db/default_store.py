@@ -1,4 +1,4 @@
-"""The store of a program that did not open one: how it is opened, and the setting that names it.
+"""The default store, opened for a program that did not open one itself.
 
 `penstock` sets `opener`; code below `assembly` calls it without naming a driver.
 """

@@ -23,7 +23,7 @@ class _Finished(Exception):
 
 
 def is_dry_run(store: Transactions) -> bool:
-    """Whether writes are rolled back: a use case of several writes then counts what it would do."""
+    """Whether writes are rolled back; use cases with several writes then only count changes."""
     return isinstance(store, DryRunStore)
 
 

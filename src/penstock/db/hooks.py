@@ -3,7 +3,7 @@
 A subject declares a hook, a higher subject's function is connected to it in `penstock.wiring`. The
 connections are made when the first hook is called, so that a program that only reads does not load
 the higher subjects. A hook that nothing is connected to raises when it is called: a missing
-connection would otherwise lose a completion or an alert without a trace.
+connection would otherwise silently lose a completion or an alert.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def connect_on_first_use(connect: Callable[[], None]) -> None:
 
 
 class Hook(Generic[P]):
-    """Functions that are called one after the other, in the order they were connected."""
+    """Functions that are called in the order in which they were connected."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class Hook(Generic[P]):
 
 
 class Provider(Generic[P, R]):
-    """One function that answers for a higher subject."""
+    """One function of a higher subject that returns a value."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -69,7 +69,7 @@ class Provider(Generic[P, R]):
 def connect_pending() -> None:
     """Make all connections; another thread waits, so that no call sees only some of them.
 
-    A process that will call hooks does so when it starts: it takes a tenth of a second.
+    A process that will call hooks calls this when it starts: it takes a tenth of a second.
     """
     with _lock:
         while _pending:

@@ -1,10 +1,10 @@
 """Isolation of items in services: one bad row, message or customer does not stop the others.
 
 A service works on batches of rows that many customers wrote. `IsolatedBatches` finds the row that
-makes a transaction fail: it halves the batch until the row is alone, passes it to the service to be
-recorded, skips it for a while, and grows the batch again. A good batch has no overhead; a bad row
-costs a few transactions. `write_isolated` acts on items that are already at hand. `interleaved`
-puts the first item of every owner before the second item of any owner.
+makes a transaction fail: it halves the batch until only that row is left, passes it to the service
+to be recorded, skips it for a while, and increases the batch size again. A good batch has no
+overhead; a bad row costs a few transactions. `write_isolated` processes items that are already
+loaded. `interleaved` puts the first item of every owner before the second item of any owner.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = logging.getLogger(__name__)
 
 
 class IsolatedBatches(Generic[K]):
-    """Transactions over batches of items of which each may fail alone; used from one thread."""
+    """Transactions over batches of items, each of which may fail; used from one thread."""
 
     def __init__(
         self, store: Transactions, most: int, on_bad: Callable[[Tx, K, Exception], None]
     ) -> None:
-        """`on_bad` records an item that failed alone; the item is then left out for a minute."""
+        """`on_bad` records an item that failed by itself; the item is then skipped for a minute."""
         self._store = store
         self._most = most
         self._on_bad = on_bad
@@ -42,7 +42,7 @@ class IsolatedBatches(Generic[K]):
         """Number of rows that the next transaction takes."""
 
     def trying(self, items: Iterable[K]) -> None:
-        """Name the items of the transaction, before they are acted on."""
+        """Record the items of the transaction before they are processed."""
         self._items = list(items)
 
     @property
@@ -98,10 +98,10 @@ def write_isolated(
     act: Callable[[Tx, T], int],
     on_bad: Callable[[T, Exception], None],
 ) -> int:
-    """Act on items in order, in one transaction if none fails; return the sum of the results.
+    """Process items in order, in one transaction if none fails; return the sum of the results.
 
-    An item that fails as the first of a transaction is passed to `on_bad`; what it would have
-    written is rolled back. Those before a failed item are committed without it.
+    An item that fails as the first of a transaction is passed to `on_bad`; its writes are rolled
+    back. Items before a failed one are committed without it.
     """
     done, start, end = 0, 0, len(items)
     while start < len(items):

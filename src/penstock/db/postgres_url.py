@@ -2,7 +2,7 @@
 
 libpq ends the user info at the first `@` unless a `/` comes before it; `#` and `?` have no meaning
 there. An unencoded `/` or `@` in a password therefore moves a part of it into host, port or
-database name, which error messages quote. Such a URL is refused.
+database name, which error messages quote. Such a URL is rejected.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ WRITABLE: Final = ("any", "read-write", "primary", "prefer-standby")
 """Values of `target_session_attrs` by which a connection may accept writes."""
 SESSION_ATTRS: Final = (*WRITABLE, "read-only", "standby")
 CONNECT_SECONDS: Final = 5
-"""How long a connection waits for each host."""
-# A server that vanished without closing its connections is noticed after 15 s while data is sent to
-# it, and after 25 s while only its response is awaited.
+"""Maximum time to wait for each host."""
+# A server that disappeared without closing its connections is detected after 15 s while data is
+# sent to it, and after 25 s while waiting for a response.
 _TIMEOUTS: Final[Mapping[str, int]] = {
     "connect_timeout": CONNECT_SECONDS,
     "keepalives_idle": 10,
@@ -40,9 +40,9 @@ class PostgresUrl:
     address: str
     """Hosts with ports, and the database name; never user info or parameters."""
     secrets: tuple[str, ...] = field(repr=False)
-    """The password as written and decoded, longest first."""
+    """The password, encoded and decoded, longest first."""
     is_clear: bool
-    """Whether each part can be what it stands for; otherwise the user info is not encoded."""
+    """Whether each part is plausible; otherwise the user info is not encoded."""
     hosts: tuple[str, ...] = ()
     """Hosts with ports, in the order in which they are tried; `host` of the query included."""
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -50,7 +50,7 @@ class PostgresUrl:
 
     @property
     def session_attrs(self) -> str:
-        """Which servers are accepted; of several hosts, only one that accepts writes."""
+        """Value of `target_session_attrs`; with several hosts, only one that accepts writes."""
         default = "read-write" if len(self.hosts) > 1 else "any"
         return self.parameters.get("target_session_attrs", default)
 
@@ -82,7 +82,7 @@ def parse_postgres_url(url: str) -> PostgresUrl:
 
 
 def postgres_url_problem(url: str) -> tuple[str, str, str] | None:
-    """Return (what was expected, what was found, the fix) of a URL that is clear but not usable."""
+    """Return (expected, found, fix) for a URL that is unambiguous but not usable."""
     parsed = parse_postgres_url(url)
     shown = ",".join(parsed.hosts)
     if len(parsed.hosts) > 1 and not all(parsed.hosts):
@@ -110,7 +110,7 @@ def standby_preferred(url: str) -> str:
 
 
 def connection_options(url: str, **more: Any) -> dict[str, Any]:
-    """Return what to connect to a URL with: `more`, timeouts, and which of several hosts to accept.
+    """Return the connection options of a URL: `more`, timeouts, and which host to accept.
 
     Parameters in the URL take precedence, except over `more`; `options` of both are joined.
     """

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class RunTransaction(Protocol):
-    """How a driver runs a transaction body, restricted or not."""
+    """Function of a driver that runs a transaction body, restricted or not."""
 
     def __call__(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a transaction."""
@@ -43,7 +43,7 @@ class ScopedStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """Capabilities of the engine."""
         return self._store.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
@@ -81,7 +81,9 @@ class ScopedStore:
 
 
 def tenant_statements(customer: Any) -> tuple[str, ...]:
-    """Return the statements that follow BEGIN on PostgreSQL; checks the key, which becomes text."""
+    """Return the statements that follow BEGIN on PostgreSQL; validates the key, which is inserted
+    as text.
+    """
     if isinstance(customer, bool) or not isinstance(customer, int) or customer <= 0:
         raise ValueError(f"expected a customer key (an integer from 1), got {customer!r:.40}")
     return "SET LOCAL ROLE penstock_tenant", f"SET LOCAL penstock.customer = '{customer}'"

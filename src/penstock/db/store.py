@@ -53,7 +53,7 @@ class Tx(Protocol):
 
     @property
     def sees_all(self) -> bool:
-        """Whether it sees the rows of all customers; a tenant transaction must not judge limits."""
+        """Whether it sees the rows of all customers; a tenant transaction cannot check limits."""
         ...
 
     def now(self) -> int:
@@ -84,7 +84,7 @@ class Tx(Protocol):
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> PendingResult:
-        """Run a named statement whose result is not needed at once, or not at all.
+        """Run a named statement whose result is not needed immediately, or not at all.
 
         It is executed in order, before every statement called after it, and at the latest with the
         commit; an engine may send it together with those. An error aborts the transaction as usual,
@@ -102,15 +102,15 @@ class Tx(Protocol):
 
     @property
     def events(self) -> object | None:
-        """The stream on which facts of this transaction are emitted after its commit."""
+        """The stream on which events of this transaction are emitted after its commit."""
         ...
 
 
 class Single(Generic[T]):
     """A transaction body that runs exactly one statement and does not catch its errors.
 
-    `store.write(Single(body))` has the effect of `store.write(body)`; an engine may leave out the
-    round trips of BEGIN and COMMIT, because a single statement is its own transaction.
+    `store.write(Single(body))` has the effect of `store.write(body)`; an engine may omit the round
+    trips of BEGIN and COMMIT, because a single statement is its own transaction.
     """
 
     __slots__ = ("_body",)
@@ -124,7 +124,9 @@ class Single(Generic[T]):
 
 
 class Transactions(Protocol):
-    """What a use case needs of a store. A request or an open transaction can provide it too."""
+    """The part of a store that a use case needs. A request or an open transaction can provide it
+    too.
+    """
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only transaction."""
@@ -140,7 +142,7 @@ class Transactions(Protocol):
 
 
 class StoreView(Transactions, Protocol):
-    """What a component may do with a store that it did not open, such as a customer's view."""
+    """The part of a store for components that did not open it, such as a customer's view."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -226,7 +228,7 @@ def first(rows: list[Row]) -> Row | None:
 
 
 class ConflictCounter:
-    """How often transactions met others: repeated ones, and waits for a writer. Thread-safe."""
+    """Number of conflicts between transactions: retries, and waits for a writer. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -238,9 +240,9 @@ class ConflictCounter:
             self._count += 1
 
     def count(self) -> float:
-        """Return how many there were since the process started."""
+        """Return the number of conflicts since the process started."""
         return self._count
 
 
 CONFLICTS = ConflictCounter()
-"""Those of all stores of this process."""
+"""Conflicts of all stores of this process."""

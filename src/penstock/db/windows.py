@@ -1,4 +1,4 @@
-"""Read a log in windows of time, so that neither an index nor memory limits how far it grows."""
+"""Read a log in bounded time windows, however large it is."""
 
 from __future__ import annotations
 

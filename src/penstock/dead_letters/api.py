@@ -12,7 +12,7 @@ routes = RouteList("dead_letters", "Dead letters of runs and deliveries: list, r
 
 
 def replay_dead_letters(call: Call, request: ReplayRequest) -> ReplayStep:
-    """Replay one step; a dry run writes nothing, so it needs no idempotency key."""
+    """Replay one step. A dry run writes nothing, so it needs no idempotency key."""
     if request.is_dry_run:
         return call.client.dead_letters.replay_matching(request)
     return call.write(lambda client: client.dead_letters.replay_matching(request))

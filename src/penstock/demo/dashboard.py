@@ -1,4 +1,4 @@
-"""The dashboard beside a demo: served while the day is simulated, over its database and clock."""
+"""The dashboard of a demo: served while the day is simulated, over its database and clock."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from penstock.client import Client
 
 PORT: Final = 8080
-"""Tried first, so that the address is the usual one."""
+"""Port tried first, so that the address is the usual one."""
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 STEP_SECONDS: Final = 1.0
-"""How often the services run while the dashboard stays open, and how far time goes on."""
+"""How often the services run while the dashboard stays open, and how far time advances."""
 SESSION_US: Final = 3_650 * DAY
-"""A session must outlast the demo, in which half a day passes in half a minute."""
+"""Lifetime of a session; it must outlast the demo, in which half a day passes in half a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Who watches a demo: whether pages are served, and whether they stay afterwards."""
+    """Options of the demo's dashboard: whether it is served, and whether it stays afterwards."""
 
     is_served: bool
     is_staying: bool
@@ -38,7 +38,7 @@ class Audience:
 
     @contextlib.contextmanager
     def watching(self, client: Client, settings: Settings, events: Events) -> Iterator[None]:
-        """Serve the dashboard while the block runs; say its address and key."""
+        """Serve the dashboard while the block runs; print its address and key."""
         if not self.is_served:
             yield
             return
@@ -60,7 +60,9 @@ class Audience:
             server.stop()
 
     def stay(self, go_on: Callable[[float], None] = lambda _: None) -> None:
-        """Wait for Ctrl-C, or a signal to end, if the pages stay; time goes on by `go_on`."""
+        """Wait for Ctrl-C or a termination signal if the dashboard stays open; `go_on` advances the
+        time.
+        """
         if not self.is_served or not self.is_staying:
             return
         stopped = threading.Event()

@@ -1,1 +1,1 @@
-"""Detection: what is late, stuck, missing or at risk; the monitor service."""
+"""Detection of late, stuck, missing and at-risk work, and the monitor service."""

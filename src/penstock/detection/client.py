@@ -1,4 +1,4 @@
-"""Use cases of detection: what needs attention now, the risk of a flow, freshness of tables."""
+"""Use cases of detection: current detections, the risk of a flow, the freshness of tables."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Detections:
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[Detection]:
-        """List what is late, stuck, missing or at risk now, the most severe first.
+        """List what is late, stuck, missing or at risk now, most severe first.
 
-        Evaluated when it is called. The monitor opens an alert for each of them.
+        The rules are evaluated on each call. The monitor opens an alert for each detection.
         """
 
         def body(tx: Tx) -> Sequence[Finding]:
@@ -87,8 +87,8 @@ class Detections:
     def risk(self, flow_id: FlowId) -> FlowRisk:
         """Return when a flow will probably end, and how likely it misses its service level.
 
-        From how long the phases of earlier flows of the same pipeline and mode took, on the same
-        weekday if there are enough.
+        The forecast uses the phase durations of earlier flows of the same pipeline and mode, on the
+        same weekday if there are enough.
         """
         number = decode_or_not_found("flow", "flow", flow_id)
 

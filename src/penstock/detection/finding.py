@@ -1,4 +1,4 @@
-"""A finding: one cause that needs attention, with its values and the command that mends it."""
+"""A finding: one cause that needs attention, with its values and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LIVE_RULES: Final = (
     "deadline_risk",
     "runs_stale",
 )
-"""Rules over what is live; evaluated in every pass."""
+"""Rules over live flows and runs; evaluated in every pass."""
 TREND_RULES: Final = ("dependency_late", "optional_missing", "producer_silent", "table_stale")
-"""Rules over what was recorded, or what probes find; evaluated every few minutes."""
+"""Rules over recorded history and probes; evaluated every few minutes."""
 LADDER_RULES: Final = ("cascade_fallback", "self_heal")
-"""Alerts of the ladder, which end with their flow."""
+"""Alerts about fallbacks and self-heal, which are resolved when their flow ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +52,10 @@ class Finding:
 
     @property
     def rank(self) -> tuple[int, str, str]:
-        """The most severe first, then by rule and key."""
+        """Sort key: the most severe first, then by rule and key."""
         return SEVERITIES.index(self.severity), self.rule, self.key
 
 
 def command(*words: str) -> str:
-    """Return a command that a shell takes as it is."""
+    """Return a command quoted for the shell."""
     return " ".join(["penstock", *(shlex.quote(word) for word in words)])

@@ -43,7 +43,7 @@ def risk_record(
     history: tuple[History, list[Frontier], int],
     now: Micros,
 ) -> FlowRisk:
-    """Return the record of a flow's risk; `history` is with its open phases and weekday."""
+    """Return the record of a flow's risk."""
     samples, frontier, weekday = history
     plan = samples.plan
     current = {one.phase for one in frontier}

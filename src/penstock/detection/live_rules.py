@@ -1,4 +1,4 @@
-"""Rules over live flows: what is stuck, untriggered, stalled or waits for the same data. Pure."""
+"""Rules over live flows that are stuck, untriggered, stalled or wait for the same data. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PlanOf = Callable[[LiveFlow], FlowPlan]
 
 
 class Wait(NamedTuple):
-    """A gate that lacks a table, and since when."""
+    """A gate that waits for a table, and since when."""
 
     flow: LiveFlow
     phase: str
@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 def stuck_and_untriggered(
     flow: LiveFlow, of_flow: FlowPlan, now: Micros, *, is_behind: bool
 ) -> Iterator[Finding]:
-    """Find phases that take too long, that nothing started, and flows that nothing moves.
+    """Find phases that take too long or were not started, and flows that make no progress.
 
     is_behind: whether the flow waits for an earlier one of its config.
     """
@@ -215,7 +215,7 @@ def behind(flows: Sequence[LiveFlow]) -> set[int]:
 
 
 def is_quiet(phases: Sequence[LivePhase], now: Micros) -> bool:
-    """Return whether no rule can apply to a flow, because every phase changed a moment ago."""
+    """Return whether no rule can apply to a flow, because every phase changed recently."""
     return all(now - row.since_at <= UNTRIGGERED_AFTER for row in phases)
 
 

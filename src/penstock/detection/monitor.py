@@ -51,7 +51,7 @@ class PassCounts:
 
 
 class Monitor:
-    """Service that detects what is late, stuck, missing or at risk."""
+    """Service that detects late, stuck, missing and at-risk work."""
 
     name = "monitor"
 

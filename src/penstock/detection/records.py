@@ -10,7 +10,7 @@ __all__ = ["Detection", "FlowRisk", "PhaseForecast", "TableFreshness"]
 
 
 class Detection(Record):
-    """A condition that needs attention now, and the command that mends it."""
+    """A condition that needs attention now, and the command that fixes it."""
 
     rule: str
     """Name of the rule, which is also the rule of its alert."""
@@ -19,21 +19,21 @@ class Detection(Record):
     customer: str | None = field(name="customer_id")
     """Customer that it concerns; null for the whole installation."""
     pipeline: str | None = field(name="pipeline_template")
-    """Pipeline that it concerns; null for none."""
+    """Pipeline that it concerns; null if there is none."""
     subject_kind: str
-    """What it is about: flow, run, table or processor."""
+    """Kind of its subject: flow, run, table or processor."""
     subject: str | None
     """Id of the flow or run; null for tables and processors, which `values` names."""
     message: str
-    """The condition in a sentence, with its values."""
+    """Description of the condition, with its values."""
     values: JsonObject
     """The values that the rule compared."""
     threshold: str
-    """The limit that they exceeded, in words."""
+    """Limit that they exceeded, in plain language."""
     since: Time
-    """Time since which the condition lasts."""
+    """Time since which the condition has held."""
     command: str
-    """Command that mends it, or leads to what mends it."""
+    """Command that fixes it, or that shows how to fix it."""
     runbook: str
     """Section of the runbooks about this rule."""
 
@@ -48,7 +48,7 @@ class PhaseForecast(Record):
     expected_p50: Seconds | None = field(name="expected_p50_seconds")
     """Median time from when it can start to its end, in seconds; null without earlier flows."""
     expected_p90: Seconds | None = field(name="expected_p90_seconds")
-    """Time that nine tenths of earlier flows stayed below, in seconds; null as above."""
+    """90th percentile of that time, in seconds; null in the same cases."""
 
 
 class FlowRisk(Record):
@@ -61,13 +61,13 @@ class FlowRisk(Record):
     slo_at: Time | None
     """Time by which the flow should end, by its service level or else its deadline."""
     eta_p50_at: Time | None
-    """Time by which it will end with a probability of one half; null without enough flows."""
+    """Median estimate of its end; null if there are too few earlier flows."""
     eta_p90_at: Time | None
-    """Time by which it will end with a probability of nine tenths; null as above."""
+    """90th percentile of its estimated end; null in the same cases."""
     slo_miss_probability: float | None
-    """Probability that it ends after `slo_at`, from 0 to 1; null as above."""
+    """Probability that it ends after `slo_at`, from 0 to 1; null in the same cases."""
     samples: int
-    """Number of earlier flows that the forecast rests on."""
+    """Number of earlier flows that the forecast is based on."""
     is_weekday: bool
     """Whether those are flows of the same weekday only."""
     text: str
@@ -86,12 +86,12 @@ class TableFreshness(Record):
     newest_at: Time | None
     """Time of its newest row; null if it has none or could not be probed."""
     age: Seconds | None = field(name="age_seconds")
-    """Age of the newest row when it was checked, in seconds; null as above."""
+    """Age of the newest row when it was checked, in seconds; null in the same cases."""
     max_age: Seconds = field(name="max_age_seconds")
     """Maximum age that the policy allows, in seconds."""
     status: Literal["FRESH", "STALE", "ERROR"]
     """FRESH, STALE, or ERROR if the probe failed."""
     error: str | None
-    """Error of the probe; null for none."""
+    """Error of the probe; null if there was none."""
     checked_at: Time
     """Time of the check."""

@@ -1,4 +1,4 @@
-"""What detections read and write: live flows, trends, hours of executions, freshness, alerts."""
+"""Data of detections: live flows, trends, hourly executions, freshness, alerts."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ log = logging.getLogger(__name__)
 PAGE: Final = 2_000
 FLOWS_MAX: Final = 50_000
 GROUPS_MAX: Final = 200
-"""Findings of each set-based query."""
+"""Maximum number of findings per query."""
 NEW_MAX: Final = 500
-"""Alerts that one pass opens; the rest follows in the next."""
+"""Maximum number of alerts that one pass opens; the next pass opens the rest."""
 GRACE_US: Final = 2 * MINUTE
 FOLD_ROWS: Final = 5_000
 HOURS_KEPT: Final = 15 * DAY
@@ -104,7 +104,7 @@ class Plans:
         return found
 
     def weekday(self, flow: LiveFlow) -> int:
-        """Return the weekday of a flow, where its pipeline is."""
+        """Return the weekday of a flow in its pipeline's time zone."""
         timezone = self.known(flow).timezone
         key = (timezone, flow.created_at // (15 * MINUTE))
         if key not in self._weekdays:
@@ -120,7 +120,7 @@ class Plans:
 
 
 def live_findings(tx: Tx, customer: CustomerKey | None = None) -> list[Finding]:
-    """Return the findings of all rules over what is live."""
+    """Return the findings of all rules over live flows and runs."""
     now, plans = tx.now(), Plans(tx)
     flows = [flow for flow in live_flows(tx, customer) if plans.of(flow) is not None]
     waiting = behind(flows)
@@ -212,7 +212,9 @@ def _risk(flow: LiveFlow, of_flow: FlowPlan, plans: Plans, now: Micros) -> Findi
 
 
 def trend_findings(tx: Tx, customer: CustomerKey | None = None) -> list[Finding]:
-    """Return the findings of all rules over what was recorded; a tenant's lack those of tables."""
+    """Return the findings of all rules over recorded history; a tenant transaction skips the table
+    rules.
+    """
     now = tx.now()
     shared = {"customer": customer, "late_us": LATE_AFTER, "n": GROUPS_MAX}
     found: list[Finding] = []
@@ -249,8 +251,8 @@ def findings_apply(
 ) -> tuple[int, int]:
     """Open an alert for each new finding, and resolve those of these rules that no longer hold.
 
-    Returns how many were opened and resolved. An alert that is open is written again only if its
-    severity changed.
+    Returns how many were opened and resolved. An open alert is updated only if its severity
+    changed.
     """
     known = {finding.dedupe_key: finding for finding in found}
     rows = tx.rows("alerts_open_of_rules", {"rules": list(rules)})
@@ -315,6 +317,8 @@ def freshness_list(tx: Tx, pipeline_key: PipelineKey | None = None) -> list[Fres
 def freshness_put_many(
     tx: Tx, rows: Sequence[tuple[int, str, int, int | None, str, str | None]], stale_before: Micros
 ) -> None:
-    """Store checks of freshness policies, and forget those that were not checked for long."""
+    """Store checks of freshness policies, and delete those that have not been checked for a long
+    time.
+    """
     tx.run("freshness_put_many", batch=rows)
     tx.run("freshness_drop", {"before": stale_before})

@@ -1,4 +1,4 @@
-"""Rules over what was recorded: late and missing tables, silent producers, stale tables. Pure."""
+"""Rules over recorded history: late and missing tables, silent producers, stale tables. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SILENT_DAYS_MIN: Final = 5
 
 
 def late_dependencies(rows: Sequence[DependencyTrend]) -> Iterator[Finding]:
-    """Find same-day tables that came over an hour late, or never, in the last day."""
+    """Find same-day tables that arrived over an hour late, or not at all, in the last day."""
     for row in rows:
         if not row.late and not row.never:
             continue
@@ -122,7 +122,7 @@ def stale_tables(rows: Sequence[FreshnessRow]) -> Iterator[Finding]:
 def freshness_status(
     newest_at: Micros | None, error: str | None, max_age: Micros, now: Micros
 ) -> str:
-    """Return FRESH, STALE or ERROR for what a probe found."""
+    """Return FRESH, STALE or ERROR for the result of a probe."""
     if error is not None:
         return "ERROR"
     return "FRESH" if newest_at is not None and now - newest_at <= max_age else "STALE"

@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 def parse_named_addresses(items: Iterable[str], field: str) -> dict[str, str]:
     """Parse NAME=ADDRESS items into a mapping.
 
-    Error messages leave the address out, because it may contain a password.
+    Error messages omit the address, because it may contain a password.
     """
     found: dict[str, str] = {}
     for item in items:

@@ -18,7 +18,7 @@ from typing import Final
 from penstock.core.clock import Clock
 
 IDLE_SECONDS: Final = 4.0
-"""Less than the five seconds after which common servers close an idle connection."""
+"""Idle time after which a connection is closed; below the five seconds of common servers."""
 AGE_SECONDS: Final = 60.0
 POOL_MAX: Final = 256
 

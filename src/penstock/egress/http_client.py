@@ -1,11 +1,11 @@
-"""One HTTP request to an address that was checked, within one deadline.
+"""HTTP client that connects only to checked addresses, with one deadline per request.
 
 The name is resolved once; every address it has must be allowed (`egress.policy`); the connection
 goes to one of exactly those addresses, with the name in SNI, certificate check and Host header. No
 redirect is followed, no proxy of the environment is used, a response is read up to 64 KB, and the
 deadline covers everything from the lookup to the last byte, so a slow trickle of bytes cannot
 extend it. A request with `keep_alive` returns its connection to a pool (`egress.connection_pool`).
-Failures raise `RequestFailed`, whose reason reveals nothing of the response's body.
+Failures raise `RequestFailed`, whose reason contains nothing from the response body.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Request:
     read_body: bool = False
     keep_alive: bool = False
     owner: str = ""
-    """Customer whose URL it is; hanging lookups of one owner never delay those of another."""
+    """Customer that owns the URL; hanging lookups of one owner never delay those of another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class HttpClient:
         return self._rules
 
     def send(self, request: Request) -> HttpResponse:
-        """Send a request; raise InvalidInput if the rules refuse it, Failed on failure."""
+        """Send a request; raise InvalidInput if the rules forbid it, RequestFailed on failure."""
         target = parse_target(request.url, self._rules)
         deadline = _Deadline(self._clock, request.timeout_s)
         try:

@@ -1,7 +1,7 @@
 """The public keys of an issuer, fetched rarely and kept while the issuer is unavailable.
 
 Fresh keys are used without a request. Stale keys, or an unknown key id, cause one fetch, and no
-other within a minute: a flood of invented key ids does not reach the issuer. While a fetch is in
+other within a minute: a flood of fake key ids does not reach the issuer. While a fetch is in
 progress, other threads continue with the known keys. Keys that could not be renewed for a day are
 no longer used.
 """

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 LOOKUPS_MAX: Final = 32
-"""Lookups in progress for one owner."""
+"""Maximum number of lookups in progress for one owner."""
 ALL_LOOKUPS_MAX: Final = 512
-"""Lookups in progress for all owners: a bound on threads."""
+"""Maximum number of lookups in progress for all owners, which limits threads."""
 
 Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
 """(host, port) → the addresses of a name; raises OSError when there are none."""
 
 
 class TooManyLookupsError(Exception):
-    """The owner has as many lookups in progress as it may."""
+    """The owner has reached its maximum number of lookups in progress."""
 
 
 class Lookups:

@@ -1,1 +1,1 @@
-"""Entities that processors changed, and which of them an incremental processor receives."""
+"""Entities that processors changed, and the changes that an incremental processor receives."""

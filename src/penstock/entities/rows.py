@@ -1,4 +1,4 @@
-"""Rows of reports of changed entities, and of what incremental processors receive."""
+"""Rows of reports of changed entities, and of the inputs of incremental processors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ InputKey: TypeAlias = tuple[int, int]
 
 
 class ChangeReport(NamedTuple):
-    """What an ended run reported; `is_reported` is False if it reported nothing."""
+    """The report of an ended run; `is_reported` is False if it reported nothing."""
 
     run_id: int
     report: EntityReport
@@ -21,7 +21,7 @@ class ChangeReport(NamedTuple):
 
 
 class ReportedEntities(NamedTuple):
-    """What the executions of a processor in a flow reported."""
+    """The changes that the executions of a processor in a flow reported."""
 
     counts: Mapping[str, int]
     """Number of ids by kind; one that several executions reported counts once for each."""
@@ -45,7 +45,7 @@ class InputRequest(NamedTuple):
     names: Mapping[int, str]
     """The processors before it, by key."""
     required: frozenset[int]
-    """Those that have to report."""
+    """Processors among them that must report."""
     signature: str
     is_rerun: bool
     moves: bool
@@ -53,12 +53,12 @@ class InputRequest(NamedTuple):
 
     @property
     def series(self) -> tuple[int, int, int]:
-        """The flows that it belongs to: customer, pipeline, config."""
+        """Key of the series of flows: customer, pipeline, config."""
         return self.customer_key, self.pipeline_key, self.config_id
 
 
 class NewInput(NamedTuple):
-    """What a processor of a flow receives (batch of `entity_input_put_many`)."""
+    """The input of a processor in a flow (batch of `entity_input_put_many`)."""
 
     flow_id: int
     processor_key: ProcessorKey
@@ -73,7 +73,7 @@ class NewInput(NamedTuple):
     reason: str | None
     moves: bool
     chosen: str | None = None
-    """Ids by kind that a replay chose, as JSON; None: what the reports name."""
+    """Ids by kind that a replay chose, as JSON; None for the ids in the reports."""
 
 
 class EntityChange(NamedTuple):
@@ -95,7 +95,7 @@ class EntityChange(NamedTuple):
 
 
 class InputRow(NamedTuple):
-    """What a processor of a flow receives, as stored."""
+    """The stored input of a processor in a flow."""
 
     flow_id: int
     processor_key: int

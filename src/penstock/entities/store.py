@@ -1,9 +1,9 @@
-"""Store of changed entities: reports, watermarks, and what incremental processors receive.
+"""Store of changed entities: reports, watermarks, and the inputs of incremental processors.
 
 Ending runs only append reports, so that they never contend. The transaction that starts incremental
 processors takes the next number of their flows' config under a lock and gives it to every report
 that has committed: the numbers follow the commits, and a report that commits later gets a later
-number. What a run receives is stored with its flow and is the same on every attempt.
+number. The input of a run is stored with its flow and is the same on every attempt.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def report_put(
     execution_id: str | None,
     is_reported: bool,
 ) -> None:
-    """Record the report of an execution outside Penstock, or the lack of one where it matters."""
+    """Record the report of an execution outside Penstock, or that a required report is missing."""
     rows = tx.rows(
         "entity_change_from_report",
         {
@@ -86,7 +86,7 @@ def _ids_put(tx: Tx, changes: Sequence[tuple[int, int, EntityReport]]) -> None:
 
 
 def inputs_open(tx: Tx, wanted: Sequence[InputRequest]) -> None:
-    """Decide and store what incremental processors receive that start in this transaction."""
+    """Determine and store the inputs of incremental processors that start in this transaction."""
     if not wanted:
         return
     series = sorted({one.series for one in wanted})
@@ -128,7 +128,9 @@ def inputs_open(tx: Tx, wanted: Sequence[InputRequest]) -> None:
 
 
 def inputs_choose(tx: Tx, inputs: Sequence[NewInput]) -> None:
-    """Store what processors receive in a flow that has not started them, instead of changes."""
+    """Store chosen inputs for processors that have not started in a flow, in place of the reported
+    changes.
+    """
     tx.run("entity_input_put_many", batch=inputs)
 
 
@@ -164,7 +166,7 @@ def _reports(
     for position, change_id, processor, counts, unknown, is_reported in rows:
         fact = ReportFact(change_id, processor, json.loads(counts), unknown, bool(is_reported))
         found.setdefault(position, []).append(fact)
-    if len(rows) == most:  # cut off somewhere: every list may be incomplete
+    if len(rows) == most:  # truncated: every list may be incomplete
         return {row[0]: [ReportFact(0, row[7], {}, None, True)] * (IDS_MAX + 1) for row in batch}
     return found
 
@@ -186,7 +188,7 @@ def watermarks_move(tx: Tx, succeeded: Sequence[InputKey]) -> None:
 
 
 def changed_of(tx: Tx, keys: Iterable[InputKey]) -> dict[InputKey, ChangedEntities]:
-    """Return what processors of flows receive; everything where nothing is stored."""
+    """Return the inputs of processors in flows; everything where nothing is stored."""
     wanted = set(keys)
     if not wanted:
         return {}
@@ -195,7 +197,7 @@ def changed_of(tx: Tx, keys: Iterable[InputKey]) -> dict[InputKey, ChangedEntiti
 
 
 def inputs_of_flow(tx: Tx, flow_id: int) -> dict[tuple[str, str], ChangedEntities]:
-    """Return what the incremental processors of a flow receive, by phase and name."""
+    """Return the inputs of the incremental processors of a flow, by phase and name."""
     rows = _inputs(tx, [(flow_id, 0)])
     found = _changed(tx, rows)
     return {(row.phase, row.name): found[row.key] for row in rows}
@@ -239,7 +241,7 @@ def _changed(tx: Tx, rows: Sequence[InputRow]) -> dict[InputKey, ChangedEntities
 def reported_of(
     tx: Tx, keys: Iterable[InputKey], *, listed_max: int = LISTED_MAX
 ) -> dict[InputKey, ReportedEntities]:
-    """Return what processors reported in flows; those that reported nothing are missing."""
+    """Return the reports of processors in flows; those without a report are missing."""
     wanted = set(keys)
     if not wanted:
         return {}
@@ -298,7 +300,7 @@ def changes_of_entity(
 
 
 def input_rows_of_flow(tx: Tx, flow_id: int) -> list[InputRow]:
-    """Return what the incremental processors of a flow receive, without the ids."""
+    """Return the inputs of the incremental processors of a flow, without the ids."""
     return _inputs(tx, [(flow_id, 0)])
 
 

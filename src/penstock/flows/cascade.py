@@ -42,7 +42,7 @@ RANKS: Final = {
 
 
 class FlowState(StrEnum):
-    """The state of a flow."""
+    """Lifecycle state of a flow: open, or how it ended."""
 
     OPEN = "OPEN"
     COMPLETE = "COMPLETE"
@@ -67,7 +67,7 @@ class PhaseProgress:
     triggered: frozenset[str] = frozenset()
     degraded: bool = False
     is_held: bool = False
-    """Whether what it produced has not been probed yet, or was found to be missing."""
+    """Whether its outputs have not been probed yet, or were missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def gates_to_evaluate(
 ) -> tuple[GateRequest, ...]:
     """Return the gates to evaluate now, in the order of the plan.
 
-    phases: those that can have one; the others are not looked at. fallback: phases that no longer
+    phases: those that can have one; the others are not examined. fallback: phases that no longer
     wait for a complete set; one completed processor of every phase before is enough.
     """
     gates: list[GateRequest] = []
@@ -231,7 +231,7 @@ def _incomplete(phase: PhasePlan, progress: PhaseProgress) -> list[str]:
 
 
 def _is_over(phase: PhasePlan, progress: PhaseProgress, now: Micros) -> bool:
-    """Return whether a phase no longer holds up the phases after it."""
+    """Return whether a phase no longer blocks the phases after it."""
     return progress.state in DONE or (not progress.is_held and is_settled(phase, progress, now))
 
 

@@ -77,7 +77,7 @@ class _Observed:
 
 
 class _Step(NamedTuple):
-    """What one transaction did; `next_due` returns when something is due, and the time."""
+    """The result of one transaction; `next_due` returns when work is due, and the current time."""
 
     part: AdvanceResult
     is_full: bool
@@ -156,8 +156,8 @@ class Orchestrator:
             if not (is_full or self._observed or expanded or (is_due and part.flows)):
                 break
         if is_due:
-            # Another replica holds it: that one acts on it, or its crash frees it. Flows that were
-            # set aside stay due.
+            # Another replica holds it and will handle it, or its crash releases it. Skipped flows
+            # stay due.
             next_at = now + (SECOND if self._batches.has_aside else BUSY_US)
         if self._run_gates.has_results or (gates_at is not None and gates_at <= now):
             part_of_runs = self._run_gates.run_once()
@@ -211,7 +211,7 @@ class Orchestrator:
             wakeup = wakeups.setdefault(item.order.flow.flow_id, Wakeup())
             wakeup.evidence[item.order.gate_id] = item.evidence
         rows, aside = self._batches.rows, self._batches.aside(tx)
-        # Alone means one flow: a single observation, or the events of a single flow.
+        # A batch with one flow: a single observation, or the events of a single flow.
         events = [] if observed and rows == 1 else flow_event_take(tx, rows, aside)
         for event in events:
             wakeup = wakeups.setdefault(event.flow_id, Wakeup())

@@ -28,7 +28,9 @@ class PhaseState(StrEnum):
     IN_PROGRESS = "IN_PROGRESS"
     COMPLETE = "COMPLETE"
     DEGRADED = "DEGRADED"
-    """It ended incomplete: after a degraded start, with a partial result, or without stragglers."""
+    """It ended incomplete: after a degraded start, with a partial result, or without all its
+    processors.
+    """
     FAILED = "FAILED"
     SKIPPED = "SKIPPED"
 

@@ -1,4 +1,4 @@
-"""A declaration in one mode, as the flows opened with it see it."""
+"""The plan of a flow: a pipeline's declaration in one mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.pipelines.plan import Need, Plan, gate_mode, modes_of, needs_from_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOut:
-    """The items of a processor that has one run each, and how many of them have to succeed."""
+    """The source of a processor's items, and how many of them must succeed."""
 
     each: Each
     item_key: str | None
@@ -41,7 +41,7 @@ class FlowPlan:
     external: frozenset[str] = frozenset()
     """`phase/processor` of the processors that run externally."""
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Tables that each `phase/processor` declares to produce, in any mode."""
+    """Tables that each `phase/processor` declares as outputs, in any mode."""
     fan_outs: Mapping[tuple[str, str], FanOut] = field(default_factory=dict)
     """By phase and name, the processors that have one run per item."""
     _needy: frozenset[str] = field(init=False)
@@ -49,7 +49,7 @@ class FlowPlan:
     reporting: frozenset[tuple[str, str]] = frozenset()
     """Phase and name of the processors that report changed entities."""
     incremental: Mapping[tuple[str, str], IncrementalPlan] = field(default_factory=dict)
-    """What incremental processors receive, by phase and name; the same in every mode."""
+    """Inputs of incremental processors, by phase and name; the same in every mode."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
     _outputs: dict[str, tuple[Need, ...]] = field(default_factory=dict)
 

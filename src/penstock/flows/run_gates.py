@@ -73,15 +73,17 @@ from penstock.runs.store.runs import run_cancel_pending
 
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
 DEPENDENCY_MISSING: Final = "DEPENDENCY_MISSING"
-"""Error type of a run that its gate does not let start."""
+"""Error type of a run whose gate does not allow it to start."""
 LEASE_US: Final = 2 * MINUTE
-"""Longer than any probe may take, so that a slow warehouse is not probed twice."""
+"""Lease duration of a probe; longer than any probe may take, so that a slow warehouse is not probed
+twice.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class _Order(NamedTuple):
-    """A leased gate whose data has to be probed."""
+    """A leased gate whose data must be probed."""
 
     gate: RunGateRow
     request: ProbeRequest
@@ -139,7 +141,9 @@ class RunGates:
         threads: Executor | None,
         batch: int,
     ) -> None:
-        """As `Orchestrator`, which creates it; `code` is by digest of the declaration."""
+        """Take the arguments of `Orchestrator`, which creates it; `code` is keyed by digest of the
+        declaration.
+        """
         self._store = store
         self._probe = probe
         self._known = known
@@ -214,7 +218,7 @@ class RunGates:
         now: int,
         writes: _Writes,
     ) -> _Order | None:
-        """Decide a gate by what was observed; return the order of a probe if it is needed."""
+        """Decide a gate from its observations; return a probe order if one is needed."""
         needs = plan.needs(gate.phase, gate.processor)
         if found is None and needs:
             request = self._request(gate, plan, now)
@@ -420,7 +424,7 @@ def _fields(gate: RunGateRow) -> dict[str, Any]:
 
 
 def _failed(gate: RunGateRow, decision: Decision, token: int, actor: str) -> RunEnd:
-    """Return the end of a run that its gate does not let start: a dead letter, not retried."""
+    """Return the end of a run that its gate does not allow to start: a dead letter, not retried."""
     details = {
         "message": " ".join(decision.reasons),
         "status": decision.status.value,

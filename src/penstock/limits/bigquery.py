@@ -116,7 +116,7 @@ def table_slot(
 
 
 def statement_of(sql: str) -> Statement:
-    """Return which of the two limits applies to a statement. Raise InvalidInput if it is no DML."""
+    """Return which of the two limits applies to a statement. Raise InvalidInput for non-DML."""
     found = _WORD.match(_COMMENTS.sub(" ", sql))
     word = "" if found is None else found.group(1).upper()
     if word == "INSERT":
@@ -156,10 +156,10 @@ def merge_rows(
 ) -> None:
     """Merge rows into a table by their key, under the table's slot and with retries.
 
-    Of rows with the same key the newest `version` counts, else the last; a stored row with a newer
-    version stays. So a repeated call changes nothing, and rows may arrive twice or out of order.
-    The rows are loaded into a staging table beside the table, which is deleted afterwards and
-    expires after a day.
+    Of rows with the same key, the one with the newest `version` is used, else the last; a stored
+    row with a newer version stays. A repeated call therefore changes nothing, and rows may arrive
+    twice or out of order. The rows are loaded into a staging table next to the table, which is
+    deleted afterwards and expires after a day.
     """
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""The MERGE of staged rows into a BigQuery table: newest row per key, never an older one. Pure."""
+"""The MERGE of staged rows into a BigQuery table: keeps the newest row per key. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from penstock.core.errors import InvalidInput
 
 ORDER: Final = "_penstock_order"
-"""Column of a staging table with the position of a row among those that were given."""
+"""Column of a staging table with the position of a row in the input."""
 _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}", re.ASCII)
 
 
@@ -23,8 +23,9 @@ def merge_statement(
 ) -> str:
     """Return the statement.
 
-    Of staged rows with the same key the newest version counts, or the last one. A stored row is
-    replaced unless its version is newer, so that repeating the statement changes nothing.
+    Of staged rows with the same key, the one with the newest version is used, else the last. A
+    stored row is replaced unless its version is newer, so that repeating the statement changes
+    nothing.
     """
     for name in columns:
         if not _COLUMN.fullmatch(name):

@@ -28,7 +28,7 @@ DECREASE: Final = 0.5
 ROUNDING_TOLERANCE: Final = 1e-6
 """Tolerance for sums of fractions, so that three times a third counts as one."""
 QUOTA_INTERVAL: Final = SECOND
-"""Quota errors that belong to no lease lower the capacity at most once per interval."""
+"""Interval in which quota errors without a lease lower the capacity at most once."""
 HISTORY_KEPT: Final = 100
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.:/@#$*+=,-]{{0,{LIMIT_NAME_MAX - 1}}}", re.ASCII)
@@ -90,7 +90,7 @@ class LimitSettings:
 
 
 class SlotLimitOptions(TypedDict, total=False):
-    """Settings that a slot request may give a limit that does not exist yet; see LimitSettings."""
+    """Settings of a slot request for a limit that does not exist yet; see LimitSettings."""
 
     capacity: int | None
     adaptive: bool
@@ -163,9 +163,9 @@ def grantable_count(
 ) -> int:
     """Return how many tickets at the head of the queue are granted now.
 
-    `weights` are those of the waiting tickets, in ticket order. Tickets never overtake: the first
-    one that does not fit stops the grant. A ticket whose weight exceeds the lowered capacity
-    is granted once nothing else is held; otherwise it would never be granted.
+    `weights` are those of the waiting tickets, in ticket order. Tickets never overtake each other:
+    the first one that does not fit stops the grant. A ticket whose weight exceeds the lowered
+    capacity is granted once nothing else is held; otherwise it would never be granted.
     """
     if effective is None or capacity is None:
         return len(weights)

@@ -31,7 +31,7 @@ ESCALATED: Final = 11
 ESCALATE_AFTER: Final = 10 * MINUTE
 """Waiting time after which a run that needs several limits is escalated."""
 UNCLAIMED_AFTER: Final = MINUTE
-"""A READY run that no worker claims keeps its limits this long while other runs wait for them."""
+"""How long a READY run that no worker claims keeps its limits while other runs wait for them."""
 
 
 class WaitingRun(NamedTuple):

@@ -1,1 +1,1 @@
-"""What operators read: overview, metrics, alerts, live processes."""
+"""Monitoring for operators: overview, metrics, exports, verification, live processes."""

@@ -1,1 +1,1 @@
-"""What users declare: pipelines, phases, processors, needs, modes and parameters."""
+"""Declarations of users: pipelines, phases, processors, needs, modes and parameters."""

@@ -1,8 +1,8 @@
 """Deadlocks between processors, detected from the tables they wait for and the tables they produce.
 
 A processor is stuck if a table that it waits for is produced only by processors that are also
-stuck. A table that no processor declares may still be written from outside. Pure; the orchestrator
-checks for a cycle before a gate decides, because waiting never resolves one.
+stuck. A table that no processor declares may still be written by other systems. Pure; the
+orchestrator checks for a cycle before a gate decides, because waiting never resolves one.
 """
 
 from __future__ import annotations

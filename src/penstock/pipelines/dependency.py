@@ -1,7 +1,7 @@
 """Dependency records: which data a gate probes, and how many rows it expects there.
 
 Plain data without rules: `pipelines.declare.needs` builds and validates the records, probes read
-them, and `flows.gates.evidence` assesses what the probes found. Every record can be read back from
+them, and `flows.gates.evidence` assesses the observations. Every record can be read back from
 its own JSON.
 """
 
@@ -22,7 +22,7 @@ RowCounter: TypeAlias = Callable[..., int]
 
 
 class DependencyKind(StrEnum):
-    """The kind of a dependency."""
+    """When the rows of a dependency are expected, and whether they are required."""
 
     SAME_DAY = "same_day"
     """Rows of the partition itself, which are expected to arrive without intervention."""

@@ -139,7 +139,7 @@ def _processor(processor: Json) -> Iterator[str]:
 
 
 def _timeout(processor: Json) -> str:
-    """Return the time limit of a processor; what applies unless its config is stricter."""
+    """Return the time limit of a processor, which applies unless its config is stricter."""
     return format_duration(processor["timeout_us"] or TIMEOUT_DEFAULT)
 
 

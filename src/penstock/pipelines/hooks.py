@@ -7,4 +7,4 @@ from penstock.db.hooks import Hook
 from penstock.db.store import Tx
 
 on_changed: Hook[[Tx, PipelineKey, str]] = Hook("pipelines.on_changed")
-"""A pipeline has a new declaration: (tx, pipeline, digest), in the registering transaction."""
+"""Called with (tx, pipeline, digest) for a new declaration, in the registering transaction."""

@@ -76,7 +76,7 @@ class ModeOptions(TypedDict, total=False):
     """Time that a flow should take from start to end. It never shortens waiting."""
     deadline: str | int | float | timedelta
     """Time after its start at which an unfinished flow fails. Default: twice the slo; without one,
-    24 hours or twice max_wait. A deadline earlier than max_wait is refused.
+    24 hours or twice max_wait. A deadline earlier than max_wait is rejected.
     """
     self_heal: str | int | float | timedelta
     """Time after which a phase that could have started or ended is evaluated again by self-heal.

@@ -26,14 +26,14 @@ MANUAL_SOURCE: Final = "manual"
 
 
 class Leniency(StrEnum):
-    """Which mode's thresholds the gates of a pipeline use."""
+    """Mode whose thresholds the gates of a pipeline use."""
 
     AUTO = "auto"
-    """Those of the flow's own mode."""
+    """The flow's own mode."""
     STRICT = "strict"
-    """Those of the pipeline's mode overnight, or of the one in `game_day_modes`, in every mode."""
+    """The pipeline's mode `overnight`, or the one in `game_day_modes`, in every mode."""
     LENIENT = "lenient"
-    """Those of the pipeline's mode same_day, or of the one in `game_day_modes`, in every mode."""
+    """The pipeline's mode `same_day`, or the one in `game_day_modes`, in every mode."""
 
 
 def game_day_modes(*, overnight_until: str | None = None) -> tuple[Mode, ...]:

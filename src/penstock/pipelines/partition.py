@@ -1,10 +1,10 @@
-"""Partitions of a pipeline: which slice of data an occurrence processes, and which names are valid.
+"""Partitions of a pipeline: the slice of data that an occurrence processes, and valid names.
 
     Pipeline("sales", partition=day("order_date", offset=-1))   # yesterday, such as 2025-12-31
 
 A pipeline declares `day`, `hour`, `week`, `month` or `text`. The value of an occurrence is taken
-from its scheduled time in the time zone of its config; `check_partition` refuses a value that is
-not of the declared form. Pure: functions take the time.
+from its scheduled time in the time zone of its config; `check_partition` rejects a value that does
+not have the declared form. Pure: functions take the time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PartitionRule:
 
     kind: PartitionKind = PartitionKind.DAY
     offset: int = 0
-    """Units (days, hours, weeks, months) from the scheduled time; negative: in the past."""
+    """Units (days, hours, weeks, months) from the scheduled time; negative for the past."""
     repeats: bool = False
     """Whether a config may fire several times in one partition; each time is a rerun of it."""
 
@@ -60,7 +60,7 @@ DAY_RULE: Final = PartitionRule()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredPartition:
-    """What a pipeline declares as its partition; built by `day`, `hour`, `week`, `month`, `text`.
+    """The declared partition of a pipeline; built by `day`, `hour`, `week`, `month`, `text`.
 
     column: the column that holds the partition, for every dependency that does not name its own.
     """
@@ -104,7 +104,7 @@ def text(column: str | None = None) -> DeclaredPartition:
 
 
 def partition_rule_of(definition: Mapping[str, Any]) -> PartitionRule | None:
-    """Return the form of the partitions in a pipeline's definition; None if it declares none."""
+    """Return the partition rule in a pipeline's definition; None if it declares none."""
     given = definition.get("partition_rule")
     if given is not None:
         return from_json(PartitionRule, given)

@@ -49,12 +49,14 @@ class PhasePlan:
     expected: tuple[str, ...]
     terms: PhaseSettings
     fallback: int | None = None
-    """Minute of the day at which the scheduler starts it if the cascade has not; None: never."""
+    """Minute of the day at which the scheduler starts it if the cascade has not; None if it never
+    does.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a flow in this mode runs; its phases are in topological order."""
+    """The phases that a flow in this mode runs, in topological order."""
 
     pipeline: str
     mode: Mode
@@ -109,7 +111,7 @@ def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
     """Return the modes of a definition by name, in order, with its SLOs applied.
 
     A definition lists all of its modes, so that flows opened with it keep them when the built-in
-    modes change. Those stored before it did (without a version) have five built-in modes.
+    modes change. Definitions without a version, stored before that, have five built-in modes.
     """
     terms = from_json(PipelineSettings, definition)
     listed = terms.modes if definition.get("version", 1) > 1 else legacy_modes(terms.modes)
@@ -208,13 +210,15 @@ def needs_from_definition(
     outputs: bool = False,
     plan: Plan | None = None,
 ) -> tuple[Need, ...]:
-    """Return what a gate probes, from JSON, where expected counts lose their functions.
+    """Return the dependencies that a gate probes, from JSON, which cannot hold functions for
+    counts.
 
-    outputs: what is probed after the phase instead. plan: the plan in this mode, if it is known.
+    outputs: return what is probed after the phase instead. plan: the plan in this mode, if it is
+    known.
     """
     pipeline = from_json(PipelineSettings, definition)
     if processor is not None:
-        # A single run may be of a phase that the mode of the flow does not run.
+        # A single run may belong to a phase that the mode does not run.
         names: tuple[str, ...] = (processor,)
     else:
         plan = plan_of(definition, mode) if plan is None else plan

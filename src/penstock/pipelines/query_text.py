@@ -19,7 +19,7 @@ QUERY_TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-"""Matches a parameter (`name`) or a part of the text that is kept as it is (`kept`)."""
+"""Matches a parameter (`name`) or a part of the text that is kept unchanged (`kept`)."""
 
 
 def query_parameters(sql: str) -> set[str]:

@@ -1,6 +1,6 @@
-"""Definitions of pipelines as callers see them: without secrets.
+"""Definitions of pipelines for callers, without secrets.
 
-New declarations with secrets are refused; these functions also mask those stored before. Pure.
+New declarations with secrets are rejected; these functions also mask secrets in older ones. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.core.redact import MASK, is_reference, is_secret_name, redact_text
 from penstock.pipelines.declare.endpoint import shown_url
 
 _USER_INFO: Final = re.compile(r"(://[^:/@\s]*):.*@", re.DOTALL)
-"""A password may contain any character, also an unencoded `/` or `@`."""
+"""A password may contain any character, even an unencoded `/` or `@`."""
 
 
 def warehouse_shown(address: str) -> str:

@@ -32,7 +32,7 @@ ProcessorKeys: TypeAlias = dict[tuple[str, str], int]
 def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
     """Store the declaration if it changed. Return (phase, processor) → key.
 
-    Raises DeclarationError when the declaration contradicts itself.
+    Raises DeclarationError if the declaration is inconsistent.
     """
     pipeline.check()
     digest = pipeline.digest

@@ -3,7 +3,7 @@
 A process that writes a DuckDB file locks it against all other processes, including readers, and a
 reader locks it against writers. So a file is opened for one probe and closed again, and the adapter
 waits for a lock. A process that has the file open for writing cannot also open it read-only; there
-the probe joins the open database, in transactions that refuse to write. `?shared=true` after the
+the probe joins the open database, in read-only transactions. `?shared=true` after the
 file name requests that mode directly: use it where the probing process also writes the file, and no
 other process does.
 """

@@ -1,4 +1,4 @@
-"""Names in queries: checked against the strictest pattern, then quoted; nothing else is spliced.
+"""Names in queries: checked against the strictest pattern, then quoted; nothing else is inserted.
 
 Declarations are checked when they are made, but a dependency can also be read back from a record or
 built by other code, so a name is checked again right where it enters a query.

@@ -1,8 +1,8 @@
 """PostgreSQL: read-only transactions on a few connections that are kept between probes.
 
 The server ends a statement that takes too long; if the server itself stops responding, the alarm
-closes the connection. Settings are made per transaction, so that a connection pooler in between
-causes no problems. A connection that failed is closed; an idle one that went stale is replaced.
+closes the connection. Settings are applied per transaction, so that they also work behind a
+connection pooler. A connection that failed is closed; an idle one that went stale is replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interface of probes: what a gate requests, and what a warehouse adapter must provide.
+"""The interface of probes: requests of gates, and the protocol of warehouse adapters.
 
 A gate passes a `ProbeRequest` to `probes.runner.ProbeRunner` and receives one `Observation` per
 dependency. An adapter is a `Warehouse`: it defines how a table is named and how parameters are
@@ -62,7 +62,7 @@ class QueryResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """What differs between warehouses in the text of a query.
+    """Differences between warehouses in the text of a query.
 
     mark: returns a parameter's placeholder. text_type: the type that any value casts to.
     literal_percent: how a "%" outside a placeholder is written. quote: the character around names.

@@ -38,7 +38,7 @@ from penstock.probes.protocol import (
 from penstock.probes.timestamps import days_before, parse_timestamp
 
 DAYS_PER_STATEMENT: Final = 400
-"""Databases bound the number of columns of a result; the lowest bound is 1,664."""
+"""Maximum number of columns per result; the lowest bound among databases is 1,664."""
 FAULTS_MAX: Final = 1_000
 
 
@@ -57,7 +57,7 @@ class ProbeQueries:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What makes two questions to one warehouse equal, including a counting function."""
+        """Equality key of questions to one warehouse, including a counting function."""
         return (self.statements, self.days, self.dependency.expect.body)
 
 
@@ -126,7 +126,8 @@ def read_observation(
 
 # --- rows -----------------------------------------------------------------------------------------
 
-# The user's query is on separate lines, so that a trailing comment cannot swallow what follows.
+# The user's query is on separate lines, so that a trailing comment does not hide the rest of the
+# statement.
 _FAULTS = (
     f"SELECT count(*) FROM (SELECT 1 AS fault FROM (\n{{sql}}\n) AS q LIMIT {FAULTS_MAX}) AS f"
 )
@@ -183,7 +184,7 @@ def _conditions(
     values: dict[str, Scalar],
     alias: str = "t",
 ) -> list[str]:
-    """Return the conditions on the rows of the flow; what they bind is added to `values`."""
+    """Return the conditions on the rows of the flow; bound values are added to `values`."""
     found = []
     if source.partition is not None:
         column = column_quoted(source.partition, dialect, alias)
@@ -214,7 +215,7 @@ def _ownership(
     if source.where is not None:
         written = bind_parameters(source.where, values_of(request), dialect)
         values.update(written.values)
-        # On separate lines, so that a trailing comment cannot swallow what follows.
+        # On separate lines, so that a trailing comment does not hide the rest of the statement.
         found.append(f"(\n{written.text}\n)")
     return found
 

@@ -15,7 +15,8 @@ TEXT_MAX: Final = 500
 HIDDEN: Final = "***"
 
 READ_MAX: Final = 20 * TEXT_MAX
-"""Characters of a text that are read; far more than are shown, so that no secret is cut in two."""
+"""Maximum number of characters that are read; far more than are shown, so that no secret is split.
+"""
 
 # Every repetition is bounded: error texts contain names and addresses that users choose.
 _IN_URL: Final = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^:/@\s]{0,256}):\S{0,512}@")

@@ -1,8 +1,8 @@
 """SQLite files: opened read-only for every probe, interrupted when it takes too long.
 
 Opening costs a tenth of a millisecond, so nothing is kept open. Tables have one name, or two with
-the database (`main.orders`). The library is Python's own, as in most processors, not the one the
-store bundles: two copies of SQLite in a process do not see each other's locks, and closing a file
+the database (`main.orders`). The library is Python's own, as in most processors, not the one that
+the store uses: two copies of SQLite in a process do not see each other's locks, and closing a file
 in one drops the locks of the other. For the same reason the store's own file must not be probed.
 """
 

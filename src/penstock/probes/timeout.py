@@ -1,6 +1,6 @@
-"""A timeout for probes: calls an interrupt function when time is up, and keeps calling it.
+"""A timeout for probes: calls an interrupt function repeatedly after the time is up.
 
-It calls repeatedly because databases lose an interrupt that arrives between two statements. After
+The call is repeated because databases lose an interrupt that arrives between two statements. After
 the block exits there are no more calls, so a connection that was closed or returned to a pool is
 never interrupted. The timeout uses real time, even where services run in virtual time.
 """
@@ -48,7 +48,7 @@ class ProbeTimeout:
         return self._expired.is_set()
 
     def on_expired(self, interrupt: Callable[[], object] | None) -> None:
-        """Set what interrupts the work; until then a timeout only sets `is_expired`."""
+        """Set the function that interrupts work; without it, a timeout only sets `is_expired`."""
         with self._lock:
             self._interrupt = interrupt
 

@@ -1,4 +1,4 @@
-"""One call: who makes it, what it may do, and which customer its projects are."""
+"""One call: its caller, its permissions, and the customer of its projects."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class WireCaller:
     """The caller of one or more calls.
 
-    key: the API key it sent, or None on a port that requires none. `own_project` is the project
-    that stands for topics of no customer.
+    key: the API key it sent, or None on a port that requires none. `own_project` is the project of
+    system topics.
     """
 
     name: str
@@ -33,7 +33,7 @@ class WireCaller:
     key: str | None = None
     jitter: Callable[[], float] | None = None
     keys: dict[str, CustomerKey] = field(default_factory=dict)
-    """Keys of customers that were looked up before."""
+    """Cached keys of customers."""
 
     def require(self, permission: Permission) -> None:
         """Raise Forbidden without the permission."""
@@ -41,7 +41,7 @@ class WireCaller:
             raise Forbidden(f"The role {self.role.value} lacks the permission {permission.value}.")
 
     def customer(self, project: str) -> str | None:
-        """Return the customer of a project; None for what belongs to none.
+        """Return the customer of a project; None for the project of system topics.
 
         A caller bound to a customer finds only its own project.
         """
@@ -53,7 +53,7 @@ class WireCaller:
         return None if project == self.own_project else project
 
     def bus(self, project: str) -> BusOperations:
-        """Return the deliveries of a project."""
+        """Return the bus of a project's customer."""
         return BusOperations(
             self.client.store,
             customer_key=self.customer_key(project),

@@ -1,4 +1,4 @@
-"""Errors as gRPC statuses: the codes that Pub/Sub clients act on, and details of stale ack ids."""
+"""Errors as gRPC statuses: codes that Pub/Sub clients handle, and details of stale ack ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ Code = grpc.StatusCode
 DOMAIN: Final = "pubsub.googleapis.com"
 STALE_ACK_ID: Final = "PERMANENT_FAILURE_INVALID_ACK_ID"
 TRY_AGAIN: Final = "TRANSIENT_FAILURE_OTHER_ACK_IDS_INVALID"
-"""Given to the valid ack ids of a request with invalid ones; repeating them has no effect."""
+"""Reason returned for the valid ack ids of a request that also has invalid ones; repeating them has
+no effect.
+"""
 
 _REFUSALS: Final[Mapping[int, grpc.StatusCode]] = {
     401: Code.UNAUTHENTICATED,
@@ -50,7 +52,7 @@ _CODES: Final[tuple[tuple[type[PenstockError], grpc.StatusCode], ...]] = (
 
 
 class WireError(Exception):
-    """A status to end the call with; `ack_ids` says what is wrong with which ack id."""
+    """A status to end the call with; `ack_ids` has the reason for each invalid ack id."""
 
     def __init__(
         self, code: grpc.StatusCode, text: str, ack_ids: Mapping[str, str] | None = None
@@ -74,12 +76,12 @@ class WireError(Exception):
 
 
 def unsupported(field: str, why: str) -> WireError:
-    """Return the refusal of a feature of Google's service that the bus does not have."""
+    """Return the error for a feature of Google's service that the bus does not support."""
     return WireError(Code.UNIMPLEMENTED, f"{field}: not supported by Penstock. {why}")
 
 
 def as_wire_error(error: Exception) -> WireError:
-    """Return the status of an error; what is unknown is logged and reported without its text."""
+    """Return the status of an error; an unknown error is logged and reported without its text."""
     if isinstance(error, WireError):
         return error
     if isinstance(error, Refused):

@@ -1,4 +1,4 @@
-"""Declaration of the served methods, and what every call passes through.
+"""Declaration of the served methods, and the common handling of calls.
 
 A method is declared with its request and response types, the permission that it requires, and a
 function. Unary functions are synchronous and run on a few threads with a bounded queue before them;
@@ -30,24 +30,24 @@ from penstock.server.polling.poll_hub import LongPolls
 
 T = TypeVar("T")
 WAITING_MAX: Final = 256
-"""Calls that may wait for a thread; further ones get UNAVAILABLE."""
+"""Maximum number of calls that wait for a thread; further ones get UNAVAILABLE."""
 LOCAL: Final = "local"
 """Name of callers on a port that requires no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireOptions:
-    """Options of the front end."""
+    """Options of the Pub/Sub front end."""
 
     project: str
-    """Project that stands for topics of no customer."""
+    """Project of system topics."""
     needs_key: bool
     threads: int
     rate: float
     """Calls per second for each API key without its own rate."""
     rules: EgressRules
     jitter: Callable[[], float] | None = None
-    """Spreads retries; random if None."""
+    """Source of the jitter of retries; random if None."""
     streams_max: int = 1_000
     caller_streams_max: int = 100
 
@@ -86,7 +86,7 @@ Method = Unary | WaitingUnary | Streaming
 
 
 class FrontEnd:
-    """What all calls of a process share: keys, threads, long polls, open streams."""
+    """Shared state of all calls of a process: keys, threads, long polls, open streams."""
 
     def __init__(self, client: Client, options: WireOptions, clock: Clock) -> None:
         self.options = options
@@ -207,7 +207,7 @@ async def _admitted(front: FrontEnd, method: Method, context: Any) -> WireCaller
 
 
 class _StatusOnError:
-    """Ends a call that raises with the status of the error."""
+    """Ends a call with the status of the error that it raised."""
 
     def __init__(self, context: Any) -> None:
         self._context = context

@@ -17,7 +17,7 @@ from penstock.pubsub_wire import publisher, schemas, subscriber
 from penstock.pubsub_wire.handlers import FrontEnd, WireOptions, generic_handler
 
 REQUEST_BYTES_MAX: Final = 12 * 1024 * 1024
-"""A publish request has at most 10 MB of data; attributes and framing come on top."""
+"""Maximum size of a request: 10 MB of data plus attributes and framing."""
 GRACE_SECONDS: Final = 5.0
 CONCURRENT_MAX: Final = 2_000
 _CHANNEL: Final = (
@@ -51,7 +51,7 @@ class PubsubServer:
 
     @property
     def address(self) -> str:
-        """Host and port, as PUBSUB_EMULATOR_HOST has them."""
+        """Host and port in the form of PUBSUB_EMULATOR_HOST."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{shown}:{self.port}"
 
@@ -94,7 +94,7 @@ class PubsubServer:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise SettingsError if the port is taken; gRPC would also log lines of its own."""
+    """Raise SettingsError if the port is taken; gRPC would also log its own lines."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

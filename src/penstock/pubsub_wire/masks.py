@@ -9,7 +9,7 @@ from penstock.core.errors import InvalidInput
 
 
 def apply_mask(now: Any, wanted: Any, mask: Any, immutable: Collection[str]) -> None:
-    """Replace the fields of `now` that the mask names by those of `wanted`."""
+    """Replace the fields of `now` that the mask names with those of `wanted`."""
     if not mask.paths:
         raise InvalidInput("update_mask", "at least one field", "none")
     fields = now.DESCRIPTOR.fields_by_name

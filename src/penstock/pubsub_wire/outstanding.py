@@ -1,4 +1,4 @@
-"""Which delivered messages a stream has outstanding, for its flow control.
+"""Outstanding messages of streams, for their flow control.
 
 Clients may settle messages of a stream by other calls, so all streams of the process register their
 ack ids here. A message whose deadline passed is no longer outstanding. Used on the event loop only.
@@ -24,12 +24,12 @@ class StreamWindow:
 
     @property
     def free_messages(self) -> int:
-        """How many more messages the client accepts."""
+        """Number of further messages that the client accepts."""
         return 0 if self._bytes >= self._max_bytes else self._max_messages - len(self._held)
 
     @property
     def free_bytes(self) -> int:
-        """How many more bytes the client accepts."""
+        """Number of further bytes that the client accepts."""
         return self._max_bytes - self._bytes
 
     def add(self, ack_id: str, size: int, deadline: float) -> None:
@@ -66,7 +66,7 @@ class StreamWindow:
             return
 
     def close(self) -> None:
-        """Forget all messages."""
+        """Stop counting all messages."""
         for ack_id in list(self._held):
             self.remove(ack_id)
 
@@ -78,14 +78,14 @@ class OutstandingAcks:
         self.owners: dict[str, StreamWindow] = {}
 
     def settled(self, ack_ids: Iterable[str]) -> None:
-        """Take note that messages were acked or nacked."""
+        """Record that messages were acked or nacked."""
         for ack_id in ack_ids:
             owner = self.owners.get(ack_id)
             if owner is not None:
                 owner.remove(ack_id)
 
     def extended(self, ack_ids: Iterable[str], deadline: float) -> None:
-        """Take note of new deadlines."""
+        """Record new deadlines."""
         for ack_id in ack_ids:
             owner = self.owners.get(ack_id)
             if owner is not None:

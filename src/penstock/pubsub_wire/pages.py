@@ -14,14 +14,14 @@ PAGE_MAX: Final = 1_000
 
 
 class Listing(NamedTuple):
-    """A list: the class of its response, the field of the items, and the form of an item."""
+    """A list: the class of its response, the field of the items, and the conversion of an item."""
 
     response: Any
     field: str
     convert: Callable[[Any], Any]
 
     def page(self, pb: Any, read: Callable[..., Page[Any]], **filters: Any) -> Any:
-        """Return the page that a request asks for, as `read` finds it."""
+        """Return the requested page of the list that `read` returns."""
         page = read(limit=_limit(pb.page_size), cursor=pb.page_token or None, **filters)
         shown = [self.convert(one) for one in page.items]
         return self.response(**{self.field: shown}, next_page_token=page.next_cursor or "")

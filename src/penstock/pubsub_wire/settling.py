@@ -1,7 +1,7 @@
-"""Acks and deadlines: what unary calls and streams do alike.
+"""Acks and deadlines, shared by unary calls and streams.
 
-With exactly-once delivery a client learns which ack ids are no longer valid; otherwise a stale ack
-has no effect and is not reported, as in Google's service.
+With exactly-once delivery the response lists ack ids that are no longer valid; otherwise a stale
+ack has no effect and is not reported, as in Google's service.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.pubsub_wire.handlers import FrontEnd
 from penstock.pubsub_wire.names import parse_name
 
 IDS_MAX: Final = 10_000
-"""Ack ids in one request."""
+"""Maximum number of ack ids in one request."""
 
 
 class SettledIds(NamedTuple):
@@ -86,7 +86,7 @@ def _is_ack_id(text: str) -> bool:
 
 
 def _report(found: SettledIds) -> Any:
-    """Return the empty response, or raise what says which ack ids are not valid."""
+    """Return the empty response, or raise an error that names the invalid ack ids."""
     if found.stale and found.is_exactly_once:
         details = dict.fromkeys(found.stale, STALE_ACK_ID) | dict.fromkeys(found.done, TRY_AGAIN)
         text = "Some acknowledgement ids in the request were invalid: they expired or were settled."
@@ -112,7 +112,7 @@ async def modify_ack_deadline(front: FrontEnd, caller: WireCaller, pb: Any, _: A
 
 
 def note_extended(front: FrontEnd, ack_ids: Sequence[str], seconds: int) -> None:
-    """Tell the flow control of streams about new deadlines."""
+    """Pass new deadlines to the flow control of streams."""
     if seconds == 0:
         front.outstanding.settled(ack_ids)
     else:

@@ -1,8 +1,8 @@
 """Streaming pull: messages are sent as they become ready, within the client's flow control.
 
-Each stream has two tasks: one reads what the client sends (acks, deadlines, keep-alives), the other
-pulls and sends. A stream that waits for messages or for acks needs no thread. Messages that were
-leased but could not be sent are released without counting an attempt.
+Each stream has two tasks: one reads the client's requests (acks, deadlines, keep-alives), the other
+pulls and sends messages. A stream that waits for messages or for acks needs no thread. Messages
+that were leased but could not be sent are released without counting an attempt.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.pubsub_wire.settling import ack_now, check_pullable, extend_now, n
 from penstock.server.polling.poll_hub import PollKey
 
 BATCH: Final = 250
-"""Messages of one response."""
+"""Maximum number of messages per response."""
 BATCH_BYTES: Final = 4_000_000
 WINDOW: Final = 5_000
-"""Outstanding messages of a client without a limit of its own, and the most for any client."""
+"""Maximum number of outstanding messages of any client, and the default."""
 WINDOW_BYTES: Final = 100_000_000
 IDLE_SECONDS: Final = 20.0
 """Seconds without messages after which a keep-alive is sent."""
@@ -53,7 +53,7 @@ async def streaming_pull(front: FrontEnd, caller: WireCaller, context: Any) -> N
         await asyncio.wait({reader, sender}, return_when=asyncio.FIRST_COMPLETED)
         for task in (sender, reader):
             if task.done():
-                await task  # raises what ended the stream
+                await task  # raises the error that ended the stream
     finally:
         for task in (reader, sender):
             task.cancel()
@@ -82,7 +82,7 @@ class _Stream:
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
-        """Forget the outstanding messages; their leases end by themselves."""
+        """Drop the outstanding messages; their leases expire."""
         self._window.close()
         if not self._gone.done():
             self._gone.set_result(None)

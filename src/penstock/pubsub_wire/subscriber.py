@@ -123,7 +123,7 @@ def modify_push_config(caller: WireCaller, pb: Any) -> Any:
 
 
 async def pull(front: FrontEnd, caller: WireCaller, pb: Any, context: Any) -> Any:
-    """Lease messages; without any, wait for the first unless `return_immediately` is set."""
+    """Lease messages; if none is ready, wait for the first unless `return_immediately` is set."""
     project, name = parse_name(pb.subscription, "subscriptions", "subscription")
     if pb.max_messages < 1:
         raise InvalidInput("max_messages", "at least 1", pb.max_messages)

@@ -1,1 +1,1 @@
-"""Recovery: replays of flows, backfills, cancelling by filter, and what each would affect."""
+"""Recovery: replays of flows, backfills and cancelling by filter, with their blast radius."""

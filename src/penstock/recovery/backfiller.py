@@ -1,9 +1,9 @@
 """The backfiller: starts the partitions of backfills, a bounded number of each at a time.
 
 A step locks one backfill, takes the results of its flows that have ended, and opens flows for the
-next partitions, all in one transaction: a crash starts no partition twice and forgets none. A
+next partitions, all in one transaction: a crash starts no partition twice and skips none. A
 worker whose transaction ends a flow of a backfill takes the step in that transaction
-(`follow_flows`). Ending flows otherwise wake the service; its timer finds what a lost wake-up left.
+(`follow_flows`). Ending flows otherwise wake the service; its timer covers lost wake-ups.
 Safe in any number of replicas.
 """
 
@@ -55,7 +55,7 @@ from penstock.schedules.store.overlap import free_occurrences
 
 PAGE: Final = 1_000
 STEP_MAX: Final = 200
-"""Partitions that one transaction starts at most."""
+"""Maximum number of partitions that one transaction starts."""
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class BackfillCounts:
 
 
 class Backfiller:
-    """Service that works off backfills."""
+    """Service that executes backfills."""
 
     name = "backfiller"
 
@@ -124,7 +124,7 @@ class Backfiller:
 
     @staticmethod
     def _has_more(counts: BackfillCounts) -> bool:
-        """Whether another step could start more at once."""
+        """Whether another step could start more immediately."""
         return bool(counts.skipped) or counts.opened >= STEP_MAX
 
     def follow_flows(self, tx: Tx, flow_ids: Sequence[int]) -> set[str]:

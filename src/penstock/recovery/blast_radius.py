@@ -1,4 +1,4 @@
-"""What an action affects, put into words: runs, tables, limits, service levels, duration. Pure."""
+"""The blast radius of an action: runs, tables, limits, service levels, duration. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES_MAX: Final = 20
 
 
 class Affected(NamedTuple):
-    """The processors that one flow runs, and what these write and need."""
+    """The processors that one flow runs, with their tables and limits."""
 
     processors: tuple[tuple[str, str], ...]
     """Phase and name."""
@@ -38,7 +38,7 @@ def affected_by(
     phases: Iterable[str],
     only: Iterable[tuple[str, str]] | None = None,
 ) -> Affected:
-    """Return what the processors of these phases affect.
+    """Return the effects of the processors of these phases.
 
     only: phase and name of the processors that run in phases that are not repeated as a whole.
     """
@@ -109,7 +109,7 @@ def work_effects(affected: Affected, flows: int, estimate: Estimate | None) -> l
 def slo_effects(
     slo_us: Micros | None, sla_us: Micros | None, mode: str, estimate: Estimate | None
 ) -> list[Effect]:
-    """Return what the work means for the service levels of its mode and its config."""
+    """Return the effect of the work on the service levels of its mode and its config."""
     found = []
     for name, target in ((f"slo of mode {mode}", slo_us), ("sla of the config", sla_us)):
         if not target:
@@ -131,7 +131,7 @@ def duration_text(estimate: Estimate) -> str:
 def listed_effect(
     kind: Any, words: str, names: Sequence[str], *, count: int | None = None
 ) -> list[Effect]:
-    """Return an effect on named things; none if there are none."""
+    """Return an effect on the listed names; empty if there are none."""
     number = len(names) if count is None else count
     if not number:
         return []
@@ -147,7 +147,7 @@ def blast_radius(
     flows: int = 0,
     estimate: Estimate | None = None,
 ) -> BlastRadius:
-    """Return the record of what an action affects."""
+    """Return the record of an action's blast radius."""
     return BlastRadius(
         text=text,
         effects=list(effects),

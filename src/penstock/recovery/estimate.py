@@ -1,4 +1,4 @@
-"""How long work will probably take, from the recorded durations of its phases. Pure."""
+"""Estimates of durations from the recorded durations of phases. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.core.clock import Micros
 from penstock.pipelines.plan import Plan
 
 SAMPLES: Final = 140
-"""Newest recorded durations of a phase that are read."""
+"""Number of newest durations of a phase that are read."""
 NEWEST: Final = 50
-"""Newest ones that an estimate rests on, if it is not about a weekday."""
+"""Number of newest durations used for an estimate that is not specific to a weekday."""
 WEEKDAY_MIN: Final = 5
-"""Durations of a weekday from which on an estimate rests on these only."""
+"""Minimum number of durations of a weekday for an estimate from these alone."""
 
 
 class PhaseDuration(NamedTuple):
@@ -26,7 +26,7 @@ class PhaseDuration(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A duration: the median, and what nine of ten stay below."""
+    """A duration: the median and the 90th percentile."""
 
     p50_us: Micros
     p90_us: Micros
@@ -71,9 +71,10 @@ def weekday_estimate(
 def flow_estimate(
     plan: Plan, phases: Sequence[str], durations: Mapping[str, Sequence[Micros]]
 ) -> Estimate | None:
-    """Return how long a flow takes that runs these phases: the longest path through them.
+    """Return the estimated duration of a flow that runs these phases: the longest path through
+    them.
 
-    None if no duration of any of them is recorded; phases without one then count as nothing.
+    None if none of them has a recorded duration; otherwise phases without one count as 0.
     """
     known = [name for name in phases if durations.get(name)]
     if not known:
@@ -90,10 +91,10 @@ def flow_estimate(
 
 
 def repeated(estimates: Sequence[tuple[Estimate | None, int]], parallelism: int) -> Estimate | None:
-    """Return how long many executions take of which a bounded number are in progress.
+    """Return the estimated duration of many executions with a bounded concurrency.
 
-    estimates: how long one takes, and how many there are, by weekday. Those that follow each other
-    are taken as independent: deviations of a sum grow with its root.
+    estimates: how long one takes, and how many there are, by weekday. Consecutive executions are
+    assumed to be independent, so the deviation of a sum grows with its square root.
     """
     known = [(one, times) for one, times in estimates if one is not None and times]
     if not known:

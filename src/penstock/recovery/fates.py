@@ -1,4 +1,4 @@
-"""What a backfill does with a partition, by the work that was done on it before. Pure."""
+"""Rules for the partitions of a backfill, based on earlier work. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PartitionState(StrEnum):
 
 
 class BackfillState(StrEnum):
-    """The state of a backfill."""
+    """Lifecycle state of a backfill."""
 
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -39,7 +39,7 @@ STUCK: Final = "backfill_stuck"
 ALERT_RULES: Final = (PAUSED, FAILED, STUCK)
 """Rules of the alerts about a backfill; resuming or cancelling it resolves them."""
 COMPLETE: Final = "complete"
-"""Why a partition is skipped that needs no more work."""
+"""Reasons for skipping a partition that needs no more work."""
 LOGGED_COMPLETE: Final = "complete"
 """Status of a complete phase in the log of phases."""
 ENDED: Final = (BackfillState.COMPLETE, BackfillState.FAILED, BackfillState.CANCELLED)
@@ -65,7 +65,7 @@ def skip_reason(work: PartitionWork, existing: str, *, is_repeated: bool = False
 
 
 def end_state(counts: Mapping[str, int]) -> BackfillState | None:
-    """Return the state in which a backfill ends with these partitions; None while any is left."""
+    """Return the final state of a backfill with these partitions; None while any is unfinished."""
     if counts.get(PartitionState.PENDING, 0) or counts.get(PartitionState.RUNNING, 0):
         return None
     if any(counts.get(state, 0) for state in UNSUCCESSFUL):

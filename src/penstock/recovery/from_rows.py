@@ -49,7 +49,7 @@ def backfill_record(row: BackfillRow, counts: Mapping[str, int], now: Micros) ->
 
 
 def partition_record(row: PartitionRow) -> BackfillPartition:
-    """Return the record of a partition."""
+    """Convert a partition row of a backfill to its public record."""
     return BackfillPartition(
         position=row.position,
         partition=row.partition,
@@ -63,7 +63,7 @@ def partition_record(row: PartitionRow) -> BackfillPartition:
 
 
 def _eta(row: BackfillRow, counts: Mapping[str, int], done: int, now: Micros) -> Micros | None:
-    """Return the probable end: what is left, at the pace since it was created."""
+    """Return the estimated end: the remaining work at the average pace so far."""
     worked = done - counts.get(PartitionState.SKIPPED, 0)
     left = sum(counts.get(state, 0) for state in LEFT)
     if row.state != BackfillState.RUNNING or worked <= 0 or not left or now <= row.created_at:

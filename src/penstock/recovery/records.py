@@ -1,4 +1,4 @@
-"""Records of recovery: what an action would affect, backfills, replays, cancelling by filter."""
+"""Records of recovery: blast radius, backfills, replays, cancelling by filter."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ class Effect(Record):
         "starts", "overwrites", "skips", "supersedes", "cancels", "changes", "refuses", "limits",
         "slo", "duration", "undo",
     ]  # fmt: skip
-    """What happens."""
+    """Kind of effect, such as runs that start or data that is overwritten."""
     text: str
     """The effect as a sentence."""
     count: Annotated[int, Meta(ge=0)] | None = None
-    """How many are affected; null where nothing is counted."""
+    """Number of affected items; null if nothing is counted."""
     names: list[str] = field(default_factory=list)
     """The first of the affected ids, tables or partitions, at most 20."""
 
 
 class BlastRadius(Record):
-    """What an action affects: the same in a dry run and in its result."""
+    """The blast radius of an action: the same in a dry run and in its result."""
 
     text: str
     """The whole effect as one sentence."""
     effects: list[Effect]
-    """What runs, what is overwritten, which limits and service levels it concerns."""
+    """Runs that start, data that is overwritten, and the limits and service levels concerned."""
     command: str
-    """Command that does it."""
+    """Command that performs the action."""
     flows: int
-    """Number of flows that are opened."""
+    """Number of flows that are opened or continued."""
     runs: int
     """Number of runs that these start, without the items of processors that fan out and retries."""
     tables: list[str]
@@ -68,7 +68,7 @@ class BlastRadius(Record):
     expected: Seconds | None = field(name="expected_seconds")
     """Probable duration, from the recorded durations of its phases; null if none are recorded."""
     expected_p90: Seconds | None = field(name="expected_p90_seconds")
-    """Duration that nine of ten such executions stay below; null if none are recorded."""
+    """90th percentile of that duration; null if none are recorded."""
 
 
 class BackfillRequest(Record):
@@ -92,13 +92,13 @@ class BackfillRequest(Record):
     phases: Annotated[list[_Name], Meta(max_length=100)] = field(default_factory=list)
     """Phases to start with; earlier ones are inherited. Default: the entry phases."""
     no_downstream: bool = False
-    """Do not start the phases that follow."""
+    """Do not start later phases."""
     parallelism: Annotated[int, Meta(ge=1, le=1_000)] = 4
     """Number of partitions in progress at a time."""
     order: Literal["oldest", "newest"] = "oldest"
     """Which partition of the range starts first."""
     existing: Literal["incomplete", "missing", "all"] = "incomplete"
-    """What to process: partitions that have not completed, those that were never started, or all.
+    """Partitions to process: those that have not completed, those never started, or all.
     A partition in progress is always skipped."""
     one_pass: bool = False
     """Open a single flow for the whole range, whose partition is `FROM..TO`. Its gates count the
@@ -125,7 +125,7 @@ class Backfill(Record):
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     config_id: str | None
-    """Config that its flows belong to; null without one."""
+    """Config that its flows belong to; null if there is none."""
     mode: str
     """Mode of its flows."""
     first: str = field(name="from")
@@ -139,11 +139,11 @@ class Backfill(Record):
     order: Literal["oldest", "newest"]
     """Which partition of the range starts first."""
     existing: str
-    """Which partitions that were processed before are processed again."""
+    """Partitions to process: those that have not completed, those never started, or all."""
     phases: list[str]
     """Phases that its flows start with; empty for the entry phases."""
     no_downstream: bool
-    """Whether the phases that follow are left out."""
+    """Whether later phases are skipped."""
     one_pass: bool
     """Whether a single flow processes the whole range."""
     total: int
@@ -155,13 +155,13 @@ class Backfill(Record):
     progress: float = field(name="progress_percentage")
     """Share of the partitions that are done, from 0 to 100."""
     eta_at: Time | None
-    """Probable end at the present pace; null before a partition has ended, and at the end."""
+    """Estimated end at the current pace; null until a partition has ended, and after the end."""
     reason: str
     """Reason that was given for it."""
     opened_by: str
     """Name of the key, user or service that started it."""
     note: str | None
-    """Why it is paused, or how it ended; null otherwise."""
+    """Reason for the pause, or the outcome; null otherwise."""
     correlation_id: str
     """Correlation id of its flows."""
     created_at: Time
@@ -171,7 +171,7 @@ class Backfill(Record):
 
 
 class BackfillPartition(Record):
-    """A partition of a backfill."""
+    """One partition of a backfill: its state, its flow and its times."""
 
     position: int
     """Position in the order of starts, from 1."""
@@ -184,9 +184,9 @@ class BackfillPartition(Record):
     attempts: int
     """Number of flows that the backfill opened for it."""
     started_at: Time | None
-    """Time at which its flow was opened; null before."""
+    """Time at which its flow was opened; null until then."""
     ended_at: Time | None
-    """Time at which its flow ended; null before."""
+    """Time at which its flow ended; null until then."""
     note: str | None
     """Why it was skipped or cancelled; null otherwise."""
 
@@ -199,7 +199,7 @@ class BackfillStart(Record):
     backfill: Backfill | None
     """The backfill; null for a dry run."""
     impact: BlastRadius
-    """What it affects."""
+    """Effect of the action."""
     starts: list[str]
     """Partitions that are processed, in order, at most 1,000."""
     skipped: list[str]
@@ -214,11 +214,12 @@ class FlowReplay(Record):
     partition: _Partition
     """Partition of the data, such as `2025-12-31`."""
     phase: _Name | None = field(name="from_phase", default=None)
-    """Phase to start with; what it follows is inherited. Default: the entry phases, or the phases
+    """Phase to start with; earlier phases are inherited. Default: the entry phases, or the phases
     of `processors`."""
     processors: Annotated[list[_Name], Meta(max_length=100)] = field(default_factory=list)
-    """Processors to run, by name or as `phase.name`; the others of their phases keep what they
-    completed. Default: all."""
+    """Processors to run, by name or as `phase.name`; the others in their phases keep their
+    completions. Default: all.
+    """
     entities: dict[str, list[str | int]] | None = None
     """Ids by kind that incremental processors receive, instead of everything."""
     customer: str | None = field(name="customer_id", default=None)
@@ -226,11 +227,11 @@ class FlowReplay(Record):
     config: str | None = field(name="config_id", default=None)
     """Config that the flow belongs to; required if several are active."""
     mode: _Name | None = None
-    """Mode of the flow. Default: that of the partition's newest flow."""
+    """Mode of the flow. Default: the mode of the partition's newest flow."""
     force: bool = False
-    """Repeat what has completed, and supersede what is in progress."""
+    """Repeat completed work, and supersede work in progress."""
     no_downstream: bool = False
-    """Do not start the phases that follow."""
+    """Do not start later phases."""
     parameters: JsonObject | None = None
     """Parameters passed to the processors; those of the config when omitted."""
     priority: Annotated[int, Meta(ge=1, le=10)] = field(name="execution_priority", default=5)
@@ -247,7 +248,7 @@ class ReplayedFlow(Record):
     is_dry_run: bool = field(name="dry_run")
     """Whether nothing was changed."""
     impact: BlastRadius
-    """What it affects."""
+    """Effect of the action."""
     flow: Flow | None
     """The new generation; null for a dry run."""
     run_ids: list[str]
@@ -264,9 +265,9 @@ class CancelRequest(Record):
     pipeline: _Name | None = field(name="pipeline_template", default=None)
     """Cancel only work of this pipeline."""
     first: _Partition | None = field(name="from", default=None)
-    """Cancel only work of this partition and later ones, in the order of text."""
+    """Cancel only work of this partition and later ones, in alphabetical order."""
     last: _Partition | None = field(name="to", default=None)
-    """Cancel only work of this partition and earlier ones, in the order of text."""
+    """Cancel only work of this partition and earlier ones, in alphabetical order."""
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     """Maximum number of flows, and of single runs, that one step cancels."""
     reason: _Reason = ""
@@ -281,7 +282,7 @@ class CancelStep(Record):
     is_dry_run: bool = field(name="dry_run")
     """Whether nothing was changed."""
     impact: BlastRadius
-    """What all steps together affect."""
+    """Combined effect of all steps."""
     flows: list[str]
     """Flows that this step cancelled."""
     runs: list[str]
@@ -302,11 +303,11 @@ class SlowProcessor(Record):
     processor: str = field(name="processor_name")
     """Name of the processor within its phase."""
     runs: int
-    """Number of runs that the durations rest on."""
+    """Number of runs that the durations are based on."""
     p50: Seconds = field(name="p50_seconds")
     """Median duration."""
     p95: Seconds = field(name="p95_seconds")
-    """Duration that 19 of 20 runs stay below."""
+    """95th percentile of the duration."""
     longest: Seconds = field(name="max_seconds")
     """Longest duration."""
     total: Seconds = field(name="total_seconds")
@@ -314,7 +315,7 @@ class SlowProcessor(Record):
 
 
 class ConfigEdit(Record):
-    """A change of all configs that match; at least one filter is required."""
+    """A change to all configs that match; at least one filter is required."""
 
     change: ConfigChange
     """Fields to change; omitted ones keep their values."""
@@ -352,12 +353,12 @@ class EditedConfig(Record):
 
 
 class RefusedEdit(Record):
-    """A config that cannot be changed like this."""
+    """A config to which the change cannot be applied."""
 
     config_id: str
     """Id of the config (`cfg_…`)."""
     why: str
-    """Reason for the refusal, with the fix."""
+    """Reason why the change cannot be applied, with the fix."""
 
 
 class ConfigEditStep(Record):
@@ -366,14 +367,14 @@ class ConfigEditStep(Record):
     is_dry_run: bool = field(name="dry_run")
     """Whether nothing was changed."""
     impact: BlastRadius
-    """What this step affects."""
+    """Effect of this step."""
     matched: int
     """Number of configs that match the filter, in all steps."""
     changed: list[EditedConfig]
     """Configs that this step changed."""
     unchanged: int
-    """Number of configs of this step that are like this already."""
+    """Number of configs of this step that already have these values."""
     refused: list[RefusedEdit]
-    """Configs of this step that cannot be changed like this."""
+    """Configs of this step to which the change cannot be applied."""
     next_after: str | None
     """Value of `after` for the next step; null after the last one."""

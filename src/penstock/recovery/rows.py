@@ -32,7 +32,7 @@ class NewBackfill(NamedTuple):
 
 
 class BackfillProgress(NamedTuple):
-    """What a locked backfill has to do next."""
+    """The next work of a locked backfill."""
 
     settled: list[str]
     """New states of the partitions whose flows ended."""
@@ -72,7 +72,7 @@ class BackfillRow(NamedTuple):
     changed_at: Micros
     ended_at: Micros | None
     digest: str
-    """Of the pipeline's current declaration."""
+    """Digest of the pipeline's current declaration."""
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class NewPartition(NamedTuple):
 class PartitionWork(NamedTuple):
     """The newest flow of a partition, as far as it is known.
 
-    Flows are kept for days and the log of phases for a year: the log tells of older ones.
+    Flows are kept for days and the log of phases for a year: older ones are read from the log.
     """
 
     partition: str

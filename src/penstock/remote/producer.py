@@ -32,12 +32,12 @@ from penstock.runs.external.records import RunCompletion
 from penstock.runs.records import Submission
 
 RETRY_US: Final = 5 * SECOND
-"""How long a producer waits after a failed delivery before a new event tries again."""
+"""How long after a failed delivery new events are only spooled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """What happened to an event: delivered with the server's result, or spooled."""
+    """Outcome of an event: delivered, with the server's result, or spooled."""
 
     is_spooled: bool
     result: Any = None
@@ -45,7 +45,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushResult:
-    """What a flush did. `error` says why it stopped while events wait."""
+    """Result of a flush. `error` says why it stopped while events wait."""
 
     delivered: int
     rejected: int
@@ -123,16 +123,16 @@ class SpoolingProducer:
             return list(self._spool.waiting())
 
     def flush(self) -> FlushResult:
-        """Deliver what waits, in order, until the server cannot be reached.
+        """Deliver waiting events in order, until the server cannot be reached.
 
-        What it refuses for good is moved to the rejected events. Raise Unauthorised or Forbidden if
-        the key is not accepted; nothing is lost then.
+        Events that the server rejects permanently are moved to the rejected events. Raise
+        Unauthorised or Forbidden if the key is not accepted; nothing is lost then.
         """
         with self._mutex:
             return self._flush()
 
     def close(self) -> None:
-        """Close the spool; what waits stays on disk."""
+        """Close the spool; waiting events stay on disk."""
         with self._mutex:
             self._spool.close()
 

@@ -1,7 +1,7 @@
-"""Records of what a run does beside its result: messages, runs, flows and artifacts.
+"""Records of a run's actions and artifacts: messages, runs and flows that it creates.
 
-A processor or an external worker states them while the run is held; they are performed in the
-transaction that completes the run. `RunAction` and `Artifact` are what is kept.
+A processor or an external worker requests them while the run is held; they are performed in the
+transaction that completes the run. `RunAction` and `Artifact` are the stored records.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from penstock.core.records.record import JsonObject, Meta, Record, Time, field
 
 ACTIONS_MAX: Final = 1_000
-"""Actions that one run may state."""
+"""Maximum number of actions per run."""
 ACTION_BYTES_MAX: Final = 1_048_576
-"""Size of all actions of one run together, as JSON."""
+"""Maximum total size of a run's actions, as JSON."""
 ARTIFACTS_MAX: Final = 100
 STATE_BYTES_MAX: Final = 65_536
 
@@ -52,9 +52,9 @@ class RunSubmission(Record):
     parameters: JsonObject | None = None
     """Parameters passed to the processor, as a JSON object."""
     priority: int | None = field(name="execution_priority", default=None)
-    """Priority from 1 to 10; that of the run which creates it when omitted."""
+    """Priority from 1 to 10; the creating run's priority when omitted."""
     at: Time | None = field(name="scheduled_time", default=None)
-    """Earliest start as an ISO 8601 time; when the run completes if omitted."""
+    """Earliest start as an ISO 8601 time; if omitted, when the run completes."""
     ordering_key: str | None = None
     """Runs with the same key are executed one after another."""
     mode: str | None = field(name="processing_mode", default=None)
@@ -71,7 +71,7 @@ class RunTrigger(Record):
     partition: str | None = None
     """Partition of the data; the mode's current partition when omitted."""
     mode: str | None = None
-    """Mode of the flow. Default: that of the partition's newest flow, else the pipeline's."""
+    """Mode of the flow. Default: the mode of the partition's newest flow, else the pipeline's."""
     phases: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
     """Phases to start with, in a new generation; earlier phases are inherited."""
     config: str | None = field(name="config_id", default=None)
@@ -81,13 +81,13 @@ class RunTrigger(Record):
     parameters: JsonObject | None = None
     """Parameters passed to the processors, as a JSON object."""
     priority: int | None = field(name="execution_priority", default=None)
-    """Priority from 1 to 10; that of the run which opens it when omitted."""
+    """Priority from 1 to 10; the opening run's priority when omitted."""
     key: ActionKey | None = None
     """The action is performed once for each key of the processor and customer."""
 
 
 class RunActions(Record):
-    """What is done in the transaction that completes a run; not if the run ends otherwise."""
+    """Actions performed in the transaction that completes a run; discarded if the run fails."""
 
     publish: Annotated[list[RunMessage], Meta(max_length=ACTIONS_MAX)] = field(default_factory=list)
     """Messages to publish."""
@@ -100,7 +100,7 @@ class RunActions(Record):
 
 
 class NewArtifact(Record):
-    """Something that a run made and that is stored elsewhere."""
+    """Something that a run produced and stored elsewhere."""
 
     name: ShortText
     """Name of the artifact, unique within the run."""
@@ -115,7 +115,7 @@ class NewArtifact(Record):
 
 
 class Artifact(NewArtifact):
-    """An artifact of a run, as kept."""
+    """A stored artifact of a run."""
 
     at: Time
     """Time at which the run ended."""
@@ -133,24 +133,25 @@ class RunAction(Record):
     subject: str | None
     """Id of the message, run or flow."""
     key: str | None
-    """Key that the caller gave; null for none."""
+    """Key that the caller gave; null if none was given."""
     is_repeat: bool
-    """Whether an earlier run did this under the same key, so that nothing more was done."""
+    """Whether an earlier run performed the action under the same key, so that it was not repeated.
+    """
     at: Time
     """Time at which the run completed."""
 
 
 class RunCheckpoint(Record):
-    """The state that the attempts of a run keep."""
+    """The checkpoint that the attempts of a run share."""
 
     run_id: str
     """Id of the run (`run_…`)."""
     state: JsonObject
-    """State as saved last; empty if none was saved."""
+    """The last saved state; empty if none was saved."""
     saved_at: Time | None
-    """Time at which it was saved; null for never."""
+    """Time at which it was saved; null if it never was."""
     saved_by: str | None
-    """Attempt that saved it (`run_…`); null for none."""
+    """Attempt that saved it (`run_…`); null if there is none."""
 
 
 class SubFlow(Record):
@@ -189,13 +190,15 @@ class RunWait(Record):
     run_id: str
     """Id of the run (`run_…`)."""
     is_suspended: bool
-    """Whether the run went back to the queue: stop, it is claimed again when the flow has ended."""
+    """Whether the run was returned to the queue: the worker must stop; the run is claimed again
+    when the flow has ended.
+    """
     flow: SubFlow | None
     """How the flow ended; null if the run is suspended."""
 
 
 class UpstreamResult(Record):
-    """What a processor of an earlier phase reported in the same flow."""
+    """The report of a processor in an earlier phase of the same flow."""
 
     phase: str
     """Name of the phase within the pipeline."""
@@ -212,7 +215,7 @@ class UpstreamResult(Record):
     records: int | None = field(name="records_processed")
     """Number of records that the processor reported."""
     quality: float | None = field(name="quality_score")
-    """Quality that the processor reported, from 0 to 1; null for none."""
+    """Quality that the processor reported, from 0 to 1; null if it reported none."""
     entities: JsonObject = field(name="entities_changed")
     """Ids of changed entities by kind; empty if none were reported."""
     verdict: str

@@ -3,8 +3,8 @@
 Runs that need limits are put into the limits' queues here, in batches, so that submitting a run
 never waits for a limit's lock. A transaction that frees capacity also promotes the next runs. As a
 backstop the admitter scans every queue with free capacity, because some transactions free capacity
-but cannot judge it (those confined to one customer, slots released by user code, a capacity raised
-by an operator), and because rate tokens become available as time passes.
+but cannot evaluate the queue (those restricted to one customer, slots released by user code, a
+capacity raised by an operator), and because rate tokens become available as time passes.
 
 Safe in any number of replicas; a missed wake-up costs at most one poll interval.
 """
@@ -163,12 +163,12 @@ class Admitter:
             promoted.more |= self._store.write(queue_repair) > 0
         if promoted.more:
             return now + BUSY_US
-        # Called before the scan was due: a hint announced a change, so scan again soon.
+        # Called before the scan was due, because of a hint about a change: scan again soon.
         scan_at = self._scanned_at + (SCAN_LATEST_US if is_due else SCAN_US)
         return min(scan_at, self._tokens_at)
 
     def _promote(self, limits: list[int]) -> AdmitResult:
-        """Promote the runs that wait for these limits; one that cannot be served is left out."""
+        """Promote the runs that wait for these limits; a limit that fails is skipped."""
         try:
             return self._store.write(lambda tx: queue_admit(tx, limits))
         except StoreError:

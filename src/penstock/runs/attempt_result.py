@@ -1,4 +1,4 @@
-"""The results of attempts: from the way a run ended to the `RunEnd` record that is stored.
+"""The results of attempts: converts the end of a run to the `RunEnd` record that is stored.
 
 Pure. The worker, the sweeper and the API all use these functions, so that the same failure has the
 same consequence from each of them: a retry after a delay, or a dead run. `runs/store/finish.py`
@@ -93,7 +93,7 @@ def timed_out(
 
 def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> RunEnd:
     """Return the result of a RUNNING run without heartbeats: failed. The first time in a chain of
-    attempts, it is retried at once.
+    attempts, it is retried immediately.
     """
     details = json.dumps({"message": f"no heartbeat from {held.claimed_by or 'its worker'}"})
     failure = AttemptFailure(error_type=ErrorType.STALE_EXECUTION, details=details)

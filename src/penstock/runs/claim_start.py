@@ -1,10 +1,11 @@
-"""Where a claim starts to read the ready index: at its head, or above what was claimed before.
+"""Start position of a claim in the ready index: its head, or above the ranks claimed before.
 
-A claimed run leaves a dead entry at the head of the index. Usually these are removed at once, but
-while another session holds a snapshot, PostgreSQL keeps them, and every claim from the head reads
-all of them. A claimer therefore remembers, per level, the fair ranks that it has claimed and that
-the fair clock has reached: later runs get higher ranks, so its next claim starts there. Ranks count
-only after `SETTLE_SECONDS`, because a run that is being inserted may have read an older clock.
+A claimed run leaves a dead entry at the head of the index. Usually these are removed immediately,
+but while another session holds a snapshot, PostgreSQL keeps them, and every claim from the head
+reads all of them. A claimer therefore remembers, per level, the fair ranks that it has claimed and
+that the fair clock has reached: later runs get higher ranks, so its next claim starts there. Ranks
+count only after `SETTLE_SECONDS`, because a run that is being inserted may have read an older
+clock.
 
 A run can still be below that start: its insertion took longer, or another claim that held it was
 rolled back. Claims from the head find those. They take at most 1/`HEAD_SHARE` of the time, so they
@@ -34,7 +35,7 @@ class ClaimStart:
         self._next_head = float("-inf")
 
     def clock_raised(self, runs: Iterable[HeldRun], now: float) -> None:
-        """Note claimed runs whose ranks the stored fair clock has reached."""
+        """Record claimed runs whose ranks the stored fair clock has reached."""
         ranks: dict[int, int] = {}
         for run in runs:
             ranks[run.level] = max(ranks.get(run.level, 0), run.fair_rank)
@@ -50,5 +51,5 @@ class ClaimStart:
         return {level: self._starts.get(level, 0) for level in LEVELS}
 
     def head_claimed(self, began: float, now: float) -> None:
-        """Note the duration of a claim from the head."""
+        """Record the duration of a claim from the head."""
         self._next_head = now + max(HEAD_SECONDS, HEAD_SHARE * (now - began))

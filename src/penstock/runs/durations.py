@@ -1,4 +1,4 @@
-"""What is left of something that has run for a while, by how long it took before. Pure."""
+"""Estimated remaining time of work in progress, from earlier durations. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Final
 from penstock.core.clock import Micros
 
 SAMPLES_MIN: Final = 5
-"""Fewer durations than this give no estimate."""
+"""Minimum number of durations for an estimate."""
 BEYOND: Final = 0.25
-"""Share of the time so far that something is assumed to need still, once it is slower than ever."""
+"""Share of the elapsed time that is assumed to remain once a run is slower than all earlier ones.
+"""
 
 
 def quantile(ordered: Sequence[Micros], share: float) -> Micros:
-    """Return the value that a further one stays below with this probability."""
+    """Return the quantile that a further value stays below with this probability."""
     position = ceil(share * (len(ordered) + 1)) - 1
     return ordered[min(max(position, 0), len(ordered) - 1)]
 
 
 def remaining(durations: Sequence[Micros], elapsed: Micros, share: float) -> Micros | None:
-    """Return the quantile of what is left of something that has taken `elapsed` so far.
+    """Return the quantile of the remaining time of work that has taken `elapsed` so far.
 
-    None with too few durations. Once it is slower than all, a share of the time so far.
+    None with too few durations. If it is slower than all of them, a share of the elapsed time.
     """
     if len(durations) < SAMPLES_MIN:
         return None

@@ -17,11 +17,11 @@ _VARIABLE: Final = re.compile(
     re.VERBOSE,
 )
 TEXT_CHARS: Final = 300
-"""How much of an error is read."""
+"""Maximum number of characters of an error that are read."""
 
 
 def error_text(details: str | None) -> str:
-    """Return the text of stored error details (JSON, perhaps cut off), or their beginning."""
+    """Return the text of stored error details (JSON, possibly truncated), or their beginning."""
     if not details:
         return ""
     found = _TEXT.search(details)
@@ -30,6 +30,6 @@ def error_text(details: str | None) -> str:
 
 
 def fingerprint(error_type: str, text: str) -> str:
-    """Return 12 characters that name a kind of error and its text without what varies."""
+    """Return 12 characters that identify an error type and its text without the variable parts."""
     masked = _VARIABLE.sub("#", text)
     return hashlib.sha256(f"{error_type}\n{masked}".encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Hooks by which the run queue calls packages above it; connected in `penstock.wiring`."""
+"""Hooks with which the run queue calls higher packages; connected in `penstock.wiring`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.runs.rows import ActionOwner, CompletionEvent, FinishedRun, HeldRu
 
 
 class RetryTerms(NamedTuple):
-    """What the config of an ended run says about another attempt.
+    """The retry terms of an ended run's config.
 
     ordering_key: queues the attempt behind other retries of the config, because occurrences of the
     config may not overlap; None if they may.
@@ -28,17 +28,17 @@ class RetryTerms(NamedTuple):
 
 
 on_finished: Hook[[Tx, Sequence[FinishedRun]]] = Hook("runs.on_finished")
-"""Runs ended, in the transaction that ends them: config health, flows that they opened."""
+"""Called in the transaction that ends runs: config health, flows that they opened."""
 
 complete_flows: Provider[[Tx, Sequence[FinishedRun], list[CompletionEvent] | None], None] = (
     Provider("runs.complete_flows")
 )
-"""Record what ended runs complete in their flows. The events that let the orchestrator evaluate
-them are stored, or appended to the list for a caller that evaluates the flows itself.
+"""Record the completions of ended runs in their flows. The flow events for the orchestrator are
+stored, or appended to the list for a caller that evaluates the flows itself.
 """
 
 on_retried: Hook[[Tx, int, int, str]] = Hook("runs.on_retried")
-"""An ended run is tried again: (tx, ended run, new run, actor)."""
+"""Called when an ended run is retried: (tx, ended run, new run, actor)."""
 
 lock_config: Provider[[Tx, int], None] = Provider("runs.lock_config")
 """Lock the config of a run before its runs are read."""
@@ -54,10 +54,10 @@ gate_runs: Provider[[Tx, Sequence[NewRun]], list[NewRun]] = Provider("runs.gate_
 """Runs that wait for their gates, with the mode and the partition of the gates."""
 
 on_gated: Hook[[Tx, Sequence[tuple[int, NewRun]]]] = Hook("runs.on_gated")
-"""Runs were inserted that wait for their gates: (run id, run)."""
+"""Called when runs that wait for their gates were inserted: (run id, run)."""
 
 on_gate_forced: Hook[[Tx, Sequence[tuple[int, NewRun]], str, str]] = Hook("runs.on_gate_forced")
-"""Runs of processors with needs start without their gates: (run id, run), actor, reason."""
+"""Called when runs bypass their gates: (run id, run), actor, reason."""
 
 config_failures: Provider[[Tx, int], int] = Provider("runs.config_failures")
 """Consecutive failures of a config."""
@@ -85,7 +85,7 @@ open_flow: Provider[[Tx, Transactions, NameResolver, ActionOwner, RunTrigger], i
 find_sub_flow: Provider[[Tx, NameResolver, HeldRun, str, RunTrigger], SubFlow | None] = Provider(
     "runs.find_sub_flow"
 )
-"""What the flow that a run waits for under a key ended with; None if it has to be suspended."""
+"""Outcome of the flow that a run waits for under a key; None if the run must be suspended."""
 
 suspend_for_flow: Provider[
     [Tx, Transactions, NameResolver, HeldRun, tuple[str, RunTrigger]], bool
@@ -96,4 +96,4 @@ sub_flows_of: Provider[[Tx, int], list[SubFlow]] = Provider("runs.sub_flows_of")
 """The flows that a run waited for."""
 
 upstream_of: Provider[[Tx, int, str], list[UpstreamResult]] = Provider("runs.upstream_of")
-"""What the processors before a phase of a flow reported: (tx, flow, phase)."""
+"""Return the reports of the processors before a phase of a flow: (tx, flow, phase)."""

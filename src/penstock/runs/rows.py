@@ -66,7 +66,7 @@ class HeldRun(NamedTuple):
 
 
 class ActionOwner(NamedTuple):
-    """The run that acts: for whom, under which correlation id, and with which priority."""
+    """The run that performs actions: its customer, correlation id and priority."""
 
     run_id: int
     customer_key: CustomerKey
@@ -158,7 +158,7 @@ class NewRun(NamedTuple):
     item_key: str = ""
     item: str | None = None
     expires_us: Micros | None = None
-    """How long it may wait once it is due; None: as its config or processor says."""
+    """How long it may wait once it is due; None for the limit of its config or processor."""
 
 
 class RunEnd(NamedTuple):
@@ -207,7 +207,7 @@ class FinishedRun(NamedTuple):
 
 
 class CompletionEvent(NamedTuple):
-    """A processor of a flow completed: its flow has to be evaluated."""
+    """A processor of a flow completed, so its flow must be evaluated."""
 
     flow_id: int
     customer_key: CustomerKey

@@ -21,7 +21,7 @@ MAX_LAPSES: Final = 5
 
 
 class RunState(StrEnum):
-    """State of a run."""
+    """Lifecycle state of a run; five of them are final."""
 
     PENDING = "PENDING"
     CLAIMED = "CLAIMED"
@@ -47,18 +47,18 @@ class Admission(IntEnum):
 
     READY = 0
     LATER = 1
-    """Due in the future."""
+    """It is due in the future."""
     PAUSED = 2
     BLOCKED = 3
-    """Behind another run with the same ordering key."""
+    """It waits for another run with the same ordering key."""
     LIMITED = 4
-    """Due, and waiting for the limits that its processor needs."""
+    """It is due and waits for the limits that its processor needs."""
     GATED = 5
-    """Waits for the gate of its processor; runs of flows start behind the gate of their phase."""
+    """It waits for the gate of its processor; runs of flows start after the gate of their phase."""
     SUSPENDED = 6
-    """Waits for a flow that its processor triggered; it has executed before."""
+    """It waits for a flow that its processor triggered; it has executed before."""
     NONE = 9
-    """Not pending."""
+    """It is not pending."""
 
 
 ADMISSION_MEANINGS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyType(

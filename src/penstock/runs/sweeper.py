@@ -1,10 +1,10 @@
-"""The sweeper: finds what crashes left behind and repairs it through the ordinary code paths.
+"""The sweeper: repairs state that crashes left behind, through the ordinary code paths.
 
 It handles expired sessions and leases; lapsed claims (back to the queue, dead the fifth time);
-running runs without a live holder (STALE_EXECUTION, retried); runs over their time; runs that were
-not started in time (EXPIRED); missed unblocks and pauses. Every repair is compare-and-set on the
-token that was read, so any number of sweepers may run at the same time and nothing is repaired
-twice.
+running runs without a live holder (STALE_EXECUTION, retried); runs that exceeded their time limit;
+runs that were not started in time (EXPIRED); missed unblocks and pauses. Every repair is
+compare-and-set on the token that was read, so any number of sweepers may run at the same time and
+nothing is repaired twice.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from penstock.runs.store.runs import run_lapse_many, run_unblock
 BATCH = 500
 OVERDUE_GRACE_US = 15 * SECOND
 RETURN_GRACE_US = 15 * SECOND
-"""How long sessions and leases are not expired after the database was unavailable: their holders
-could not renew them either, and renew them within a heartbeat.
+"""How long after a database outage sessions and leases are not expired: their holders could not
+renew them and will do so with their next heartbeat.
 """
 
 

@@ -24,7 +24,7 @@ def init(app: App, name: str, template: str, folder: Path | None, *, dry_run: bo
     """Create a project with a pipeline, a test, settings and a README.
 
     NAME is the name of the pipeline and of the new folder. Files that exist are never overwritten.
-    The README of the project says how to run it.
+    The README of the project explains how to run it.
     """
     chosen = Path(name) if folder is None else folder
     files = project_files(name, template, chosen)

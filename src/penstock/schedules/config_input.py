@@ -2,7 +2,7 @@
 
 Pure. Input fields have the API's names (`schedule_cron`, `max_execution_duration_minutes` …); the
 resulting draft is in the store's units. Every error names the field, the expected and the given
-value and, where it helps, a fix. Whether the pipeline exists is checked by the client, not here.
+value and, where it helps, a fix. The client, not this module, checks whether the pipeline exists.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConfigInput:
     """Time limit of its runs; 0 if only the processors' timeouts apply."""
     sla_us: int = 30 * MINUTE
     expires_us: int | None = None
-    """How long its runs may wait to be started; None as the processors say."""
+    """How long its runs may wait to be started; None for the processors' own limits."""
     catch_up: CatchUp = CatchUp.ONE
     catch_up_window_us: int = DAY
     overlap: Overlap = Overlap.SKIP

@@ -67,7 +67,7 @@ def event_start(
     own: str,
     schema: Mapping[str, Any] | None,
 ) -> EventStart:
-    """Return the values that a message gives a run; raise InvalidInput if it does not fit.
+    """Return the values that a run takes from a message; raise InvalidInput if they are invalid.
 
     own: the config's parameters as JSON text. schema: that of the pipeline's parameters.
     """
@@ -77,7 +77,7 @@ def event_start(
     template = wanted.get("partition")
     names = (schema or {}).get("properties") or {}
     if mapping is None:
-        # An object that cannot be read may have had parameters: the config's own may be wrong.
+        # An unreadable object may have contained parameters, so the config's own may be wrong.
         is_required = bool(names) and raw.lstrip(_BEFORE_OBJECT).startswith(b"{")
     else:
         used = [*sources.values(), *_PLACE.findall(template or "")]

@@ -1,4 +1,4 @@
-"""What schedules ask of flows; connected in `penstock.wiring`."""
+"""Hooks from schedules to flows; connected in `penstock.wiring`."""
 
 from __future__ import annotations
 

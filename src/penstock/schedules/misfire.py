@@ -1,4 +1,4 @@
-"""Misfires: which occurrence of a due config starts, and which are recorded as missed.
+"""Misfires: the occurrence of a due config that starts, and those recorded as missed.
 
 The scheduler calls ``plan_misfires`` for every due config (once per distinct cadence and scheduled
 time) and writes the whole result in one transaction. Each occurrence from the
@@ -52,7 +52,7 @@ def plan_misfires(
     *,
     anchor: Micros | None = None,
 ) -> MisfirePlan:
-    """Return what starts and what was missed, given the config's due next_run_time ``due_at``.
+    """Return the occurrences that start and those missed; ``due_at`` is the due next_run_time.
 
     catch_up ONE runs the latest occurrence. ALL records occurrences older than the window as missed
     and runs the oldest one left. NONE runs the latest occurrence if it is at most the grace period

@@ -1,7 +1,7 @@
 """Previews: the next occurrences of a cadence, with a note where daylight saving affects them.
 
-The API, the CLI and the UI show them before a config is saved. Nothing is decided by a preview: it
-reads ``schedules.cadence``, as the scheduler does.
+The API, the CLI and the UI show them before a config is saved. A preview decides nothing: it uses
+``schedules.cadence``, like the scheduler.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class DueOccurrence(NamedTuple):
 
 
 class StartPace(NamedTuple):
-    """How late occurrences share the start rate: from `cursor` on, one start every `gap_us`."""
+    """Start rate of late occurrences: from `cursor` on, one start every `gap_us`."""
 
     cursor: Micros | None
     gap_us: Micros
@@ -93,7 +93,7 @@ class StartPace(NamedTuple):
 
 
 class OpenedFlows(NamedTuple):
-    """What opening the flows of occurrences started."""
+    """Result of opening the flows of occurrences."""
 
     runs: int
     used: int

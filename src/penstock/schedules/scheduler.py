@@ -39,7 +39,7 @@ BUSY_US = 50_000
 """Delay before retrying due configs that another scheduler holds."""
 
 POSTPONE_US = 10 * MINUTE
-"""How long configs are postponed whose cadence cannot be planned."""
+"""How long configs are postponed if their cadence cannot be planned."""
 
 ALERT_CONFIGS_MAX = 20
 """Maximum number of configs that an alert names."""
@@ -47,7 +47,7 @@ ALERT_CONFIGS_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
-    """How a scheduler ticks. `late_us`: occurrences later than this share the catch-up rate."""
+    """Options of a scheduler. `late_us`: occurrences later than this share the catch-up rate."""
 
     batch: int = 5_000
     budget_seconds: float = 600.0
@@ -102,7 +102,8 @@ class Scheduler:
                 continue
             (counts,) = step
             if counts is None:
-                # Other schedulers hold what is due: they finish it, or their crash frees it.
+                # Other schedulers hold the due configs: they finish them, or their crash releases
+                # them.
                 next_at = now + BUSY_US
                 break
             for index, value in enumerate(
@@ -152,7 +153,7 @@ class Scheduler:
     def _open_flows(self, tx: Tx, counts: TickCounts, pace: StartPace) -> TickCounts:
         """Open and start the flows of occurrences whose pipelines have phases.
 
-        Late ones use the end of the reserved stretch of start times, after single runs.
+        Late ones use the end of the reserved start times, after single runs.
         """
         occurrences = [
             DueOccurrence(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")
@@ -215,7 +216,9 @@ class Scheduler:
             self._cadences.update(cadence_list(tx, unknown))
 
     def _forget(self, cadence: int) -> None:
-        """Forget a cadence so that it is read again when next due: it may be repaired by then."""
+        """Drop a cached cadence, so that it is read again when next due: it may be repaired by
+        then.
+        """
         self._cadences.pop(cadence, None)
 
     def _pool_channels(self) -> list[str]:

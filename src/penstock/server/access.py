@@ -1,4 +1,4 @@
-"""Authorization: what a role may do.
+"""Authorization by role.
 
 A route declares the permission that it requires. `access.api_keys` maps roles to permissions: a
 viewer reads, a worker claims and reports runs, an operator does both and makes changes, an admin

@@ -1,8 +1,9 @@
 """Idempotent requests: the request key, the work and the response commit in one transaction.
 
-The caller names its request by a key. The first call does the work and stores its response; a
-repeat with the same body gets the stored response, one with another body is refused. A crash leaves
-either all of it or nothing. This works because every use case that writes is one `store.write`.
+The caller identifies its request by a key. The first call does the work and stores its response; a
+repeat with the same body gets the stored response, one with another body is rejected. After a
+crash, either everything is stored or nothing. This works because every use case that writes is one
+`store.write`.
 """
 
 from __future__ import annotations

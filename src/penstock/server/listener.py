@@ -43,7 +43,7 @@ class ApiServer:
             lifespan="on",
             access_log=False,
             log_config=None,
-            log_level="error",  # its warnings are one line per invalid request, of anyone
+            log_level="error",  # it warns about every invalid request
             server_header=False,
             proxy_headers=False,
             date_header=True,
@@ -106,12 +106,12 @@ class _Server(uvicorn.Server):
         self.is_up.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop as uvicorn does, then drop the clients that did not read in time."""
+        """Stop like uvicorn, then drop the clients that did not read in time."""
         await super().shutdown(sockets)
         self._connections.abort_all()
 
     async def main_loop(self) -> None:
-        """Tick as uvicorn does, until `end` is called."""
+        """Run uvicorn's tick until `end` is called."""
         for counter in itertools.count():
             if await self.on_tick(counter):
                 return
@@ -121,10 +121,10 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._ending.wait(), TICK_SECONDS)
 
     def end(self) -> None:
-        """Stop the main loop at once, not at its next tick; thread-safe and idempotent."""
+        """Stop the main loop immediately, not at its next tick; thread-safe and idempotent."""
         self.should_exit = True
         if self._loop is not None and not self._loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed in between
+            with contextlib.suppress(RuntimeError):  # closed in the meantime
                 self._loop.call_soon_threadsafe(self._ending.set)
 
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the API: what this process did, and the state of the installation."""
+"""Prometheus metrics of the API: counts of this process, and the state of the installation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Authentication of incoming pushes by signed tokens; API keys are not accepted.
 
-The token is verified against the settings of the subscription before the body is read. A refusal
-does not reveal to the sender what was wrong; the reason is emitted as an event.
+The token is verified against the settings of the subscription before the body is read. A rejection
+does not reveal the reason to the sender; the reason is emitted as an event.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PushAuth:
 
     incoming: Mapping[str, IncomingPush] = field(default_factory=dict)
     verify: Callable[[object, IncomingPush], Any] | None = None
-    """Raises Untrusted, or another PenstockError if the token cannot be verified at present."""
+    """Raises InvalidToken, or another PenstockError if the token cannot be verified at present."""
     keys: Callable[[], list[dict[str, str]]] = list
     issuer: str = ""
     rules: EgressRules = STRICT

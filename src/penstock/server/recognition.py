@@ -1,7 +1,8 @@
-"""Whether a request seems to come from a known caller, judged before anything is looked up.
+"""Recognition of known callers from the headers of a request, before any lookup.
 
-Requests of known callers start at once; others start at a bounded rate (`overload.connections`).
-Only the order of requests depends on it: every key and token is still checked.
+Requests of known callers start immediately; others start at a bounded rate
+(`overload.connections`). Only the order of requests depends on it: every key and token is still
+checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Recognizer:
         scheduler_token: str,
         site: PageSite | None = None,
     ) -> None:
-        """`site` knows the sessions of the dashboard."""
+        """`site` looks up the sessions of the dashboard."""
         self._keys = keys
         self._site = site
         self._scheduler_token = scheduler_token
@@ -44,12 +45,12 @@ class Recognizer:
         return Standing.KNOWN if text in self._senders else self._keys.standing(text)
 
     def caller(self, headers: Mapping[bytes, bytes]) -> str:
-        """Return the id of the key of a request if it was valid before, else an empty text."""
+        """Return the id of a request's key if it was valid before, else an empty text."""
         known = self._keys.cached(_bearer(headers))
         return "" if known is None or known.caller is None else known.caller.key
 
     def is_worker(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether the worker fast path knows the key: it is not bound to a customer."""
+        """Return whether the worker fast path accepts the key: it is not bound to a customer."""
         known = self._keys.cached(_bearer(headers))
         return known is not None and known.caller is not None and known.caller.customer is None
 

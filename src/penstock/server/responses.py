@@ -31,13 +31,13 @@ def prepared_response(
 
 
 class SharedResult(Generic[T]):
-    """A result for any number of requests, computed by at most one thread, which is its own.
+    """A result for any number of requests, computed by at most one dedicated thread.
 
-    So requests without a key cannot occupy the threads of others. Used from one event loop.
+    Requests without a key therefore cannot occupy the threads of others. Used from one event loop.
     """
 
     def __init__(self, compute: Callable[[], T], clock: Clock, *, seconds: float = 0.0) -> None:
-        """`seconds` is how long a result is used again; an error is not."""
+        """`seconds` is how long a result is reused; an error is not reused."""
         self._compute = compute
         self._clock = clock
         self._seconds = seconds

@@ -1,1 +1,1 @@
-"""Services over several subjects, and the supervisor that loops them."""
+"""Services over several subjects, and the supervisor that runs them in loops."""

@@ -1,9 +1,9 @@
 """The binder: serves bound subscriptions inside the store.
 
 A message bound to a processor becomes a run of it, a message bound to completions reports one, and
-a message on a topic that configs listen to starts those configs. Each effect is committed in the
-transaction that acks the message, so a crash leaves both or neither. The binder is in the client
-package because it calls the same use cases as other callers.
+a message on the topic of event-driven configs starts those configs. Each effect is committed in the
+transaction that acks the message, so a crash leaves both or neither. The binder calls the same use
+cases as other callers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from penstock.services.message_results import (
 BATCH = 32
 PAGE = 1_000
 SHARE = 10
-"""Subscriptions of one customer that a pass serves."""
+"""Maximum number of subscriptions of one customer that a pass serves."""
 MODE_ATTRIBUTE = "processing_mode"
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Binder:
             )
 
     def run_once(self) -> BinderCounts:
-        """Bind topics that configs listen to, then serve one batch of each ready subscription."""
+        """Bind topics of event-driven configs, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
         ready = list(self._ready())
         self._passes += 1
@@ -125,13 +125,13 @@ class Binder:
         return replace(_summed(parts), bound=made, next_at=next_at)
 
     def drain(self, seconds: float = 25.0) -> bool:
-        """Stop starting work and wait for what is in progress; return True when nothing is left."""
+        """Stop starting work and wait for the work in progress; return True when none is left."""
         return self._threads is None or self._threads.drain(seconds)
 
     def _serve_alone(self, sub: SubscriptionRow) -> BinderCounts:
         """Serve one subscription; a failure is logged and does not delay the others.
 
-        What it leased is delivered again after the ack deadline.
+        Its leased messages are delivered again after the ack deadline.
         """
         try:
             return self._serve(sub)
@@ -196,7 +196,7 @@ class Binder:
             if len(good) == 1:
                 nacks.append(nack_of(good[0][0], error))
                 return 0
-        # One of them cannot be inserted: find out which.
+        # One of them cannot be inserted: find it.
         done = 0
         for pair in good:
             try:
@@ -261,7 +261,7 @@ def _report(binding: Binding, one: LeasedDelivery) -> ProcessorReport:
 
 
 def _bind_topics(tx: Tx) -> int:
-    """Create the missing subscriptions of topics that configs listen to; return the count."""
+    """Create the missing subscriptions for topics of event-driven configs; return the count."""
     made = 0
     for topic in topics_unbound(tx, PAGE):
         # A topic name too long for the subscription's suffix must not block the other topics.

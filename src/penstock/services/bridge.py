@@ -4,8 +4,8 @@ Sending is a subscription to the local topic: while the broker is down, messages
 in the order of their keys, and no attempt is counted. A message that is sent again has the same
 dedupe id, or on a broker without dedupe ids the same attribute, by which the bridge of another
 installation recognises it. Receiving publishes to the local topic under
-the message's id, then acks: a crash between the two repeats the message, and its dedupe id makes
-that harmless. What one side cannot take becomes a dead letter in the inbox, never an error of the
+the message's id, then acks: a crash between the two repeats the message, and its dedupe id prevents
+a second effect. A message that one side cannot accept becomes a dead letter, never an error of the
 service. Any number of processes may run it.
 """
 
@@ -61,7 +61,7 @@ class BridgeCounts:
 
 
 class Bridge:
-    """Service that carries messages between the store and one external transport."""
+    """Service that transfers messages between the store and one external transport."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Bridge:
         self._local = EmbeddedBus(store, actor=self._actor)
         self._remote: Transport | None = None
         self._sent: dict[str, str] = {}
-        """What precedes the ids of sent messages, by topic: it differs for every installation."""
+        """Prefix of the ids of sent messages, by topic; unique to each installation."""
         self._prepare_at = float("-inf")
 
     def run_once(self) -> BridgeCounts:
-        """Carry what is ready in both directions, a bounded number of messages."""
+        """Transfer ready messages in both directions, a bounded number."""
         remote = self._prepared()
         sent = dead = received = 0
         for topic in self._sent:
@@ -115,7 +115,7 @@ class Bridge:
         return True
 
     def _prepared(self) -> Transport:
-        """Declare both sides when it is time, so that new pipelines and changes are noticed."""
+        """Declare both sides at intervals, so that new pipelines and changes take effect."""
         if self._remote is None:
             self._remote = self._connect()
         if self._clock.monotonic() >= self._prepare_at:
@@ -184,7 +184,7 @@ class Bridge:
     def _publish_each(
         self, remote: Transport, topic: str, name: str, deliveries: Sequence[Delivery]
     ) -> int:
-        """Send one by one: what the broker refuses is a dead letter here."""
+        """Send messages one by one; those that the broker rejects become dead letters here."""
         dead = 0
         for one in deliveries:
             try:

@@ -1,4 +1,4 @@
-"""Starts of configs by messages: the part of the binder that serves topics which configs listen to.
+"""Starts of configs by messages: the part of the binder that serves event-driven configs.
 
 A message may start many configs: they are started in steps, each step is recorded in its own
 transaction, and the message is acked after the last one.
@@ -38,7 +38,7 @@ from penstock.services.message_results import (
 
 STEP = 200
 FEW = 5
-"""A message that starts at most this many configs shares a transaction with others."""
+"""Maximum number of configs that a message starts in a transaction shared with other messages."""
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +95,8 @@ class ConfigStarts:
 
         A config that cannot be started does not block the others: the step is repeated config by
         config, and after the last step the message is nacked with the first error. A message on a
-        system topic is for many customers: if it fits others, a config that it does not fit opens
-        an alert of its customer, and the message is no dead letter.
+        system topic is for many customers: if it is valid for others, a config for which it is
+        invalid opens an alert of its customer, and the message does not become a dead letter.
         """
         errors: list[tuple[int, Exception]] = []
         fits_some = False
@@ -186,7 +186,7 @@ def _listeners(
     customer = None if sub.customer_key == SYSTEM else sub.customer_key
     named = one.attributes.get(CUSTOMER_ATTRIBUTE)
     if customer is None and named is None and is_builtin(tx, sub.topic_name):
-        return []  # about the whole installation, such as a system alert: no customer's
+        return []  # about the whole installation, such as a system alert; it belongs to no customer
     return config_event_list(
         tx, sub.topic_name, customer_key=customer, customer_id=named, after=after, limit=STEP
     )
@@ -195,7 +195,7 @@ def _listeners(
 def _ack(
     tx: Tx, sub: SubscriptionRow, one: LeasedDelivery, unfitting: Sequence[tuple[int, Exception]]
 ) -> int:
-    """Ack a message, with an alert about each config that it does not fit."""
+    """Ack a message, with an alert about each config for which it is invalid."""
     acked = len(delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
     for config_id, error in unfitting if acked else ():
         config = config_get(tx, config_id)

@@ -1,7 +1,7 @@
 """Concurrent work for customers, so that one customer's work does not delay another's.
 
 Each customer has one thread at a time, for the items of one call; a bounded number of them run at
-once, the others in the order in which they were started.
+once, the others follow in the order in which they were started.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CustomerThreads(Generic[T]):
                 if self._is_closing:
                     break
                 self._serve(item)
-        except Exception as error:  # what was leased is delivered again
+        except Exception as error:  # leased messages are delivered again
             log.warning("serving a customer failed: %s: %s", type(error).__name__, error)
         finally:
             with self._ended:

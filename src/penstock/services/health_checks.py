@@ -1,7 +1,7 @@
 """Health checks of consumers in the background: bounded, and one at a time for each customer.
 
 A check may take seconds. It runs on its own thread, so that slow consumers of one customer delay
-neither the service that asks nor the checks of another customer.
+neither the calling service nor the checks of another customer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the binder records about a message: its nack, and its origin."""
+"""Nacks and origins of messages that the binder handles."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CUSTOMER_ATTRIBUTE = "customer_id"
 PERMANENT_ERRORS = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
-"""Errors of the code itself: the same message raises them on every attempt."""
+"""Programming errors, which the same message raises on every attempt."""
 
 log = logging.getLogger(__name__)
 
 
 def nack_of(one: LeasedDelivery, error: Exception) -> DeliveryNack:
-    """Return the nack of a message for its own error, whatever it is.
+    """Return the nack of a message for any error.
 
     A message that can never succeed is poison. Any other error, such as one of the store, is
     transient: the message is delivered again and becomes a dead letter after its last attempt.
@@ -46,7 +46,7 @@ def is_poison(error: Exception) -> bool:
 
 
 def correlation_of(one: LeasedDelivery) -> str:
-    """Return the correlation id of what a message starts: its own, that of its trace, or its id.
+    """Return the correlation id that a message passes on: its own, that of its trace, or its id.
 
     A handler that publishes with `Message.follow_up` uses the same.
     """
@@ -55,5 +55,5 @@ def correlation_of(one: LeasedDelivery) -> str:
 
 
 def origin_of(sub: SubscriptionRow, one: LeasedDelivery) -> MessageOrigin:
-    """Return the origin of what a message causes."""
+    """Return the origin of runs and flows that a message starts."""
     return MessageOrigin(message_id=str(one.message_id), subscription=sub.name)

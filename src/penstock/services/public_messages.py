@@ -1,7 +1,7 @@
 """Public form of messages that statements of the store announce with internal numbers.
 
-Runs and alerts are announced where they are written, in one statement with the change. What
-subscribers get has public ids and the customer's name; both are filled in here, batch by batch.
+Runs and alerts are announced where they are written, in one statement with the change. Subscribers
+receive public ids and the customer's name; this module fills in both, batch by batch.
 """
 
 from __future__ import annotations

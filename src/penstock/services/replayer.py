@@ -2,7 +2,7 @@
 
 It replays dead letters only after a minimum age, only while the consumer's health check succeeds,
 at a limited rate, and up to the subscription's maximum; messages that keep failing then wait for an
-operator. Its replays are those of the use cases (`dead_letters.client.replays`), as actor `auto`.
+operator. It uses the replays of the use cases (`dead_letters.client.replays`), as actor `auto`.
 
 Health checks run in the background (`services.health_checks`): a pass starts those that it needs
 and replays where one has succeeded, so consumers and subscriptions do not delay each other.
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Position:
-    """Where the next step of a subscription continues, and when its rate allows that step."""
+    """Position of the next step of a subscription, and the time at which its rate allows it."""
 
     before: int = FAR
     at: int = 0
@@ -55,7 +55,7 @@ class ReplayerCounts:
     replayed: int = 0
     failed: int = 0
     next_at: int | None = None
-    """Time at which to look for results of checks in progress; None if there are none."""
+    """Time of the next check for results; None if no health check is in progress."""
     now: int = 0
 
 

@@ -35,7 +35,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSchedule:
-    """When a service is called: at least every `interval_us`, and on a hint on its channels."""
+    """When a service runs: at least every `interval_us`, and on a hint on its channels."""
 
     interval_us: int
     channels: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Loop:
         return not self._thread.is_alive()
 
     def request_stop(self) -> None:
-        """Make the loop end after the step in progress; return at once."""
+        """Make the loop end after the step in progress; return immediately."""
         self._stopping.set()
         if self._waiter is not None:
             self._waiter.interrupt()
@@ -122,7 +122,7 @@ class Loop:
                 drain()
 
     def _pause(self, result: Any) -> float:
-        """Return seconds until the next step: the interval, or less if something is due."""
+        """Return the seconds until the next step: the interval, or less if work is due earlier."""
         seconds = self._schedule.interval_us / SECOND
         next_at = getattr(result, "next_at", None)
         if next_at is not None:

@@ -1,7 +1,7 @@
 """Background upkeep: outbox publisher, journal sealer, pruner of old rows, vacuum of hot tables.
 
-Each is a service with `run_once`; none is on the path of a run, and any number of replicas may run
-at once.
+Each is a service with `run_once`; none is on the critical path of a run, and any number of replicas
+may run at once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OutboxPublisher:
         ids = [message.outbox_id for message in taken]
         self._batches.trying(ids)
         messages = public_messages(tx, taken)
-        self._batches.trying([])  # the error of a subscriber is not the fault of a message
+        self._batches.trying([])  # a subscriber's error is not caused by a message
         for subscriber in self._subscribers if messages else ():
             subscriber(tx, messages)
         self._batches.trying(ids)
@@ -108,7 +108,7 @@ def _unpublishable(tx: Tx, outbox_id: int, error: Exception) -> None:
 
 
 class HeadsSink(Protocol):
-    """A place outside the database for the heads of sealed blocks."""
+    """Storage outside the database for the heads of sealed blocks."""
 
     def last_block(self) -> int:
         """Return the number of the last block that it has; 0 if it has none."""
@@ -122,7 +122,7 @@ class HeadsSink(Protocol):
 class Sealer:
     """Service that seals the journal in blocks, up to the oldest open transaction.
 
-    heads: where the head of every block is published.
+    heads: sink to which the head of every block is published.
     """
 
     name = "sealer"
@@ -147,7 +147,7 @@ class Sealer:
         return total
 
     def _publish(self, heads: HeadsSink) -> None:
-        """Publish the heads that the sink does not have, also those of other processes."""
+        """Publish the heads that the sink does not have, including those of other processes."""
         last = heads.last_block()
         while seals := self._store.read(lambda tx, after=last: seal_list(tx, after)):  # type: ignore[misc]
             heads.append([seal_record(seal) for seal in seals])
@@ -164,7 +164,7 @@ class PruneCounts:
 
 
 class Pruner:
-    """Service that keeps hot tables small: partitions ahead, folded sums, retention."""
+    """Service that keeps hot tables small: future partitions, folded sums, retention."""
 
     name = "pruner"
 

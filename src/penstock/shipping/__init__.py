@@ -1,1 +1,1 @@
-"""Shipping of the journal and the logs to audit sinks, exactly once for their readers."""
+"""Shipping of the journal and the logs to audit sinks; readers see every row exactly once."""

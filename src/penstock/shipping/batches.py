@@ -1,8 +1,8 @@
-"""Batches of rows, the manifest of what a sink has, and the protocol of a sink. Pure.
+"""Batches of rows, the manifest of a sink, and the protocol of sinks. Pure.
 
 A sink stores batches of each log under consecutive numbers. It accepts a batch once: the manifest
-entry is written last, and fails if another writer stored that number. Readers read what manifests
-list, so a row of a batch that was interrupted is not read, and no row is read twice.
+entry is written last, and fails if another writer stored that number. Readers read only what
+manifests list, so rows of an interrupted batch are not read, and no row is read twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file, or part of a table, that holds rows of a batch."""
 
     path: str
-    """Where it is, relative to the sink."""
+    """Path relative to the sink."""
     rows: int
     bytes: int
     sha256: str
@@ -32,7 +32,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sink stored of one batch."""
+    """The record of one batch in a sink."""
 
     relation: str
     number: int
@@ -40,10 +40,10 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
     after: int
     """Position before the batch: a block of the journal, or a time."""
     position: int
-    """Position up to which the sink has everything with this batch."""
+    """Position up to which the sink is complete, including this batch."""
     rows: int
     first_key: list[Any] | None
-    """Smallest key of its rows; null without rows."""
+    """Smallest key of its rows; null if there are no rows."""
     last_key: list[Any] | None
     content: str
     """Hash of all rows, in the order of their keys."""
@@ -53,7 +53,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> str:
-        """Hash of this entry, which the next one names: removing one breaks the chain."""
+        """Hash of this entry; the next entry includes it, so removing one breaks the chain."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
@@ -67,7 +67,7 @@ class LogBatch:
     position: int
     previous: str
     rows: Sequence[ShippedRow]
-    """In the order of their keys."""
+    """Rows in the order of their keys."""
 
     def entry(self, files: Sequence[StoredFile]) -> ManifestEntry:
         """Return the manifest entry of the batch, stored in these files."""
@@ -95,14 +95,14 @@ class SinkUnavailable(Exception):
 
 
 class AuditSink(Protocol):
-    """A place for batches of logs."""
+    """Storage for batches of logs."""
 
     name: str
-    """Identifies the sink; positions are stored under it."""
+    """Name of the sink, under which positions are stored."""
     interval_us: Micros
-    """Shortest time between two passes of the shipper."""
+    """Minimum time between two passes of the shipper."""
     blocks_max: int
-    """Blocks of the journal in one batch."""
+    """Maximum number of journal blocks in one batch."""
 
     def last(self, relation: str) -> ManifestEntry | None:
         """Return the newest entry of a log; None if it has none."""
@@ -121,7 +121,7 @@ class AuditSink(Protocol):
         ...
 
     def unlisted(self) -> list[str]:
-        """Return what the sink holds that no manifest entry lists."""
+        """Return stored data that no manifest entry lists."""
         ...
 
     def close(self) -> None:

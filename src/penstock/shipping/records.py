@@ -8,7 +8,7 @@ __all__ = ["ShippedLog", "SinkProblem", "SinkStatus", "SinkVerification", "Verif
 
 
 class ShippedLog(Record):
-    """How far a log was shipped to a sink."""
+    """Progress of shipping a log to a sink."""
 
     relation: str
     """Name of the log, which is the name of its view in the sink."""
@@ -23,17 +23,17 @@ class ShippedLog(Record):
     """Number of rows that the sink does not have yet, counted up to 100,000; entries of the journal
     count once they are sealed."""
     oldest_at: Time | None
-    """Time of the oldest row that waits; null if none does."""
+    """Time of the oldest unshipped row; null if there is none."""
     shipped_at: Time | None
     """Time at which the last batch was shipped; null before the first."""
     error: str | None
     """Why the last attempt failed; null if it did not."""
     failed_at: Time | None
-    """Time since which attempts fail; null if they do not."""
+    """Time since which attempts have failed; null if the last one succeeded."""
 
 
 class SinkStatus(Record):
-    """How far the logs were shipped to a sink."""
+    """Progress of shipping the logs to a sink."""
 
     as_of: Time
     """Time at which the data was read, by the database clock."""
@@ -53,11 +53,11 @@ class SinkProblem(Record):
     subject: str
     """Log and batch, row or file that it is about."""
     text: str
-    """What differs."""
+    """Description of the difference."""
 
 
 class VerifiedLog(Record):
-    """What was compared of a log."""
+    """The compared parts of a log."""
 
     relation: str
     """Name of the log."""
@@ -77,12 +77,12 @@ class SinkVerification(Record):
     sink: str
     """The sink, as in the setting `audit_sink`."""
     is_intact: bool
-    """Whether there is no problem."""
+    """Whether no problem was found."""
     logs: list[VerifiedLog]
-    """What was compared."""
+    """Comparison of each log."""
     problems: list[SinkProblem]
     """The first 100 problems."""
     problem_count: int
     """Number of all problems."""
     unlisted_files: int
-    """Number of files that no manifest lists: of interrupted batches. They are never read."""
+    """Number of files of interrupted batches, which no manifest lists. They are never read."""

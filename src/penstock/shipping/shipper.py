@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 100_000
 AHEAD_ROWS: Final = 5_000
-"""Rows of a batch from which on the next one is read while it is written."""
+"""Number of rows of a batch above which the next batch is read while it is written."""
 BATCHES_MAX: Final = 200
-"""Batches of a log in one pass."""
+"""Maximum number of batches per log in one pass."""
 FIRST: Final = 400 * DAY
 """How far back a new sink receives the logs."""
 RULE: Final = "audit_sink_failing"
@@ -63,9 +63,9 @@ class _Part:
 class Shipper:
     """Service that ships to one sink.
 
-    The order is: read, write the batch and its manifest entry, store the position. A crash between
-    the last two is noticed by the number of the newest entry. A sink that fails delays shipping and
-    nothing else: the pass ends, and the next one tries again.
+    The order is: read, write the batch and its manifest entry, store the position. After a crash
+    between the last two, the number of the newest entry shows it. A sink that fails delays shipping
+    and nothing else: the pass ends, and the next one tries again.
     """
 
     name = "shipper"
@@ -125,7 +125,7 @@ class Shipper:
                 try:
                     entry = self._sink.write(batch)
                 except SinkConflict:
-                    # Another replica stored it: continue where it came to.
+                    # Another replica stored it: continue from there.
                     known, entry = self._position(table)
                     yield 0
                     part = self._read(table, known.position, until)
@@ -139,7 +139,7 @@ class Shipper:
         return self._store.read(lambda tx: self._next(tx, table, after, until))
 
     def _end(self, known: Shipment, part: _Part) -> None:
-        """Store how far a log was read without rows."""
+        """Store the position of a log that had no rows."""
         if part.problem is not None:
             raise SinkUnavailable(f"the journal was changed and is not shipped: {part.problem}")
         if part.position > known.position:
@@ -147,7 +147,7 @@ class Shipper:
             self._store.write(lambda tx: shipment_put(tx, self._sink.name, idle))
 
     def _position(self, table: ShippedTable) -> tuple[Shipment, ManifestEntry | None]:
-        """Return how far a log was shipped, by the sink's manifest."""
+        """Return the position of a log according to the sink's manifest."""
         entry = self._sink.last(table.name)
         known = self._store.read(lambda tx: shipments(tx, self._sink.name)).get(
             table.name, Shipment(table.name)
@@ -178,7 +178,7 @@ class Shipper:
             return _Part((), after)
         rows, to = self._read_day(tx, table, after, until)
         if not rows and to < until:
-            # Days without rows are passed over: a new sink begins a year before most logs do.
+            # Days without rows are skipped: a new sink starts a year before most logs do.
             first_at = log_first(tx, table, to, until)
             if first_at is None:
                 return _Part((), until)
@@ -188,7 +188,7 @@ class Shipper:
     def _read_day(
         self, tx: Tx, table: ShippedTable, after: Micros, until: Micros
     ) -> tuple[Sequence[Row], Micros]:
-        """Return rows of the day after a time, and up to when these are all."""
+        """Return rows of the day after a time, and the time up to which they are complete."""
         day_end = after // DAY * DAY + DAY
         return log_read(tx, table, after, min(until, day_end), self._rows)
 

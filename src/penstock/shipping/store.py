@@ -1,4 +1,4 @@
-"""What the shipper reads and stores: rows of the logs, positions, the safe horizon."""
+"""Store of the shipper: rows of the logs, positions, the safe horizon."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.db.windows import WINDOW_MAX, window_read
 from penstock.shipping.tables import JOURNAL, ShippedTable
 
 MARGIN: Final = MINUTE
-"""Longest time between reading the clock and the first write of a transaction."""
+"""Maximum time between reading the clock and the first write of a transaction."""
 BACKLOG_MAX: Final = 100_000
-"""Rows of a log up to which a backlog is counted."""
+"""Maximum number of rows that are counted for a backlog."""
 
 
 class Shipment(NamedTuple):
-    """How far a log was shipped to a sink."""
+    """Progress of shipping a log to a sink."""
 
     relation: str
     batches: int = 0
@@ -40,7 +40,7 @@ class JournalPart(NamedTuple):
     block: int
     """The last block."""
     problem: str | None
-    """Why the block after it cannot be shipped; None if it can."""
+    """Why the next block cannot be shipped; None if it can."""
 
 
 _READS: Final = {
@@ -62,7 +62,7 @@ _FIRSTS: Final = {
 
 
 def safe_until(tx: Tx) -> Micros:
-    """Return up to when every row of the logs is committed.
+    """Return the time up to which every row of the logs is committed.
 
     A pass marks its own transaction id and time. Once no transaction is open that began to write
     before the mark, everything dated before it is committed, however long a transaction took.
@@ -83,12 +83,12 @@ def safe_until(tx: Tx) -> Micros:
 
 
 def shipments(tx: Tx, sink: str) -> dict[str, Shipment]:
-    """Return how far each log was shipped to a sink."""
+    """Return the progress of each log in a sink."""
     return {row[0]: Shipment(*row) for row in tx.rows("shipments_read", {"sink": sink})}
 
 
 def shipment_put(tx: Tx, sink: str, shipment: Shipment) -> None:
-    """Store that a sink has a batch."""
+    """Record that a sink has a batch."""
     tx.run(
         "shipment_put",
         {
@@ -104,7 +104,7 @@ def shipment_put(tx: Tx, sink: str, shipment: Shipment) -> None:
 def journal_read(tx: Tx, after: int, blocks: int) -> JournalPart:
     """Return the entries of the next sealed blocks, each compared with its seal.
 
-    Blocks whose entries were pruned before they could be shipped are passed over.
+    Blocks whose entries were pruned before they could be shipped are skipped.
     """
     found = seal_list(tx, max(0, after - 1), blocks + 1)
     before = next((seal for seal in found if seal.block == after), None)
@@ -159,9 +159,9 @@ def log_first(tx: Tx, table: ShippedTable, after: Micros, until: Micros) -> Micr
 def log_read(
     tx: Tx, table: ShippedTable, after: Micros, until: Micros, n: int
 ) -> tuple[list[Row], Micros]:
-    """Return the rows of a log after a time, about `n` of them, and up to when these are all.
+    """Return about `n` rows of a log after a time, and the time up to which they are complete.
 
-    Times without rows are passed over. They are in the order of their keys.
+    Times without rows are skipped. Rows are in the order of their keys.
     """
     window = HOUR
     while True:
@@ -207,7 +207,7 @@ def backlog(tx: Tx, table: ShippedTable, position: int) -> tuple[int, Micros | N
 
 
 def prunable_until(tx: Tx, sink: str) -> dict[str, Micros]:
-    """Return before which time the rows of each log may be deleted, because the sink has them."""
+    """Return the time before which the sink has all rows of each log, so they may be deleted."""
     known = shipments(tx, sink)
     position = {name: shipment.position for name, shipment in known.items()}
     found = tx.rows("journal_unshipped_at", {"block": position.get("journal", 0)})

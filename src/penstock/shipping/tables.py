@@ -1,4 +1,4 @@
-"""What is shipped: the columns of each log, its key, and the column that dates its rows. Pure."""
+"""The shipped logs: columns, key, and the column with the date of a row. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Form = Literal["text", "integer", "float", "boolean", "time"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedTable:
-    """A log and how its rows look in a sink."""
+    """A log and the format of its rows in a sink."""
 
     name: str
     columns: tuple[tuple[str, Form], ...]
-    """Names and forms, in the order of the rows; a time is in microseconds."""
+    """Names and types, in the order of the rows; a time is in microseconds."""
     key: tuple[str, ...]
-    """Columns that identify a row for ever."""
+    """Columns that permanently identify a row."""
     dated_by: str
     """Column whose day (UTC) is the partition."""
     is_sealed: bool = False

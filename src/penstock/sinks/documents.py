@@ -1,4 +1,4 @@
-"""Pure rules for writes to a document (merge, add, refuse), shared by all sinks."""
+"""Pure rules for writes to a document (merge, add, reject), shared by all sinks."""
 
 from __future__ import annotations
 

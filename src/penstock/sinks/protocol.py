@@ -42,7 +42,7 @@ SETTLED: Final = frozenset({Fate.APPLIED, Fate.STALE_IGNORED})
 
 
 class StaleFence(Conflict):
-    """The write was refused: the document was written under a newer fencing token."""
+    """The write was rejected: the document was written under a newer fencing token."""
 
     code = "sink.stale_fence"
 
@@ -118,7 +118,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """The visibility record of a message: that it arrived, whatever became of it.
+    """The visibility record of a message: that it arrived, regardless of the outcome.
 
     `deliveries` counts its deliveries.
     """

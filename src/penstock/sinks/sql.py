@@ -1,7 +1,7 @@
 """Transaction of the SQL sinks, shared by both engines, which only run its statements.
 
 Locks are taken in a fixed order (marks, then documents, then counters), so that two workers with
-the same message meet at its mark: one continues, the other waits and then finds a duplicate.
+the same message contend for its mark: one continues, the other waits and then finds a duplicate.
 Counters are summed up and written last, in sorted order: all transactions write them, so they must
 be locked only briefly.
 """
@@ -277,5 +277,5 @@ def forget(run: Run, subscription: str, message_ids: Sequence[str]) -> int:
 
 
 def prune(run: Run, before: Micros) -> int:
-    """Delete one batch of everything before a time; return the number of rows."""
+    """Delete one batch of rows older than a time; return their number."""
     return sum(len(run(text, {"before": before, "n": PRUNE_BATCH})) for text in sql.PRUNE)

@@ -1,11 +1,12 @@
 """SQLite sink: one connection, durable commits, group commit for concurrent callers.
 
 One caller leads: it runs the bodies of all waiting callers, each under a savepoint, commits them
-together and makes the next waiting caller the leader. A commit of twenty costs the same as of one.
+together and makes the next waiting caller the leader. Committing twenty bodies costs the same as
+committing one.
 
 The sink uses Python's own SQLite library, as most services do: two copies of SQLite in a process do
 not see each other's locks, and closing a file in one drops the locks of the other. The rest of the
-service may therefore open the sink's file, but the file of a Penstock store is refused as a sink.
+service may therefore open the sink's file, but the file of a Penstock store is rejected as a sink.
 """
 
 from __future__ import annotations

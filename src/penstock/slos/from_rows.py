@@ -41,7 +41,7 @@ def slo_record(row: SloRow, sums: Windows, points: Sequence[PointRow]) -> Slo:
 
 
 def breach_record(row: BreachRow) -> SloBreach:
-    """Return the record of a breach."""
+    """Convert a breach row to its public record."""
     kind = "run" if row.kind == "run" else "flow"
     return SloBreach(
         kind=cast("Any", row.kind),

@@ -2,7 +2,7 @@
 
 An objective is the percent of results that must reach the target. The rest is the error budget: at
 95 %, five of a hundred results may miss. The burn rate compares the misses of a short window with
-what the budget sustains: at 1 it is used up exactly at the end of the window.
+the sustainable rate: at 1, the budget is used up exactly at the end of the window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LATENCY: Final = "latency"
 
 
 class MeasureTerms(NamedTuple):
-    """A measure: what counts as reached, and its default objective in percent."""
+    """A measure: its criterion, and its default objective in percent."""
 
     words: str
     objective: float
@@ -68,7 +68,7 @@ def burn_rate(sums: Sums, objective: float) -> float | None:
 
 
 def spread(took: Sequence[Micros]) -> tuple[Micros | None, Micros | None]:
-    """Return the median and the 90th percentile of times; None without any."""
+    """Return the median and the 90th percentile of times; None if there are none."""
     if not took:
         return None, None
     ordered = sorted(took)

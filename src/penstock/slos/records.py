@@ -1,4 +1,4 @@
-"""Records of service levels: what a target is, how it is met, and every breach."""
+"""Records of service levels: targets, results and breaches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SloPoint(Record):
     took: Seconds | None = field(name="seconds")
     """Time from start to end, in seconds; null while it is open."""
     outcome: Literal["met", "missed"] | None
-    """Whether it met its target; null without a target, or if the flow was cancelled."""
+    """Whether it met its target; null if there is no target, or if the flow was cancelled."""
     is_degraded: bool
     """Whether it ran without some of its data."""
     at: Time
@@ -36,7 +36,7 @@ class SloPoint(Record):
 
 
 class Slo(Record):
-    """A service level of a pipeline, and how it was met in a window."""
+    """A service level of a pipeline, and its results in a window."""
 
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
@@ -50,7 +50,7 @@ class Slo(Record):
     time and completed)."""
     target: float | None
     """Seconds (latency), percent (completeness) or score (quality) to reach; null if none is
-    declared, or for a measure that is a share by itself."""
+    declared, or for a measure that is itself a percentage."""
     objective_percentage: float
     """Percent of results that must reach the target."""
     met: int
@@ -58,21 +58,21 @@ class Slo(Record):
     missed: int
     """Results in the window that did not."""
     compliance_percentage: float | None
-    """Percent of results that reached it; null without results."""
+    """Percent of results that reached it; null if there are no results."""
     budget_left: float | None
     """Share of the error budget that is left: 1 untouched, 0 used up, negative overdrawn; null
     without results."""
     burn_rate: float | None
-    """How many times faster than sustainable the last hour used the budget; null without results
-    in that hour."""
+    """Rate at which the last hour used the budget, where 1 is sustainable; null if that hour has no
+    results."""
     burn_rate_slow: float | None
     """The same over the last six hours."""
     p50: Seconds | None = field(name="p50_seconds")
-    """Median time of the newest results, in seconds; null for other measures than latency."""
+    """Median time of the newest results, in seconds; null for measures other than latency."""
     p90: Seconds | None = field(name="p90_seconds")
-    """Time that nine tenths of the newest results stayed below, in seconds; null as above."""
+    """90th percentile of the newest results, in seconds; null in the same cases."""
     points: list[SloPoint]
-    """The newest results, oldest first; empty for other measures than latency."""
+    """The newest results, oldest first; empty for measures other than latency."""
 
 
 class SloBreach(Record):
@@ -95,7 +95,7 @@ class SloBreach(Record):
     expected_by: Time
     """Time by which the flow or phase should have ended, or the run started."""
     actual_at: Time | None
-    """Time at which it did; null if it has not."""
+    """Time at which it actually ended or started; null if it has not."""
     late: Minutes = field(name="breach_minutes")
     """Minutes by which it was late, so far if it is open; 0 if it failed before it was due."""
     state: str

@@ -1,4 +1,4 @@
-"""From ended flows and phases to results and counts. Pure."""
+"""Conversion of ended flows and phases to results and counts. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def counts_of(seen: Iterable[Seen]) -> dict[CountKey, Sums]:
 
 
 def _shares(row: EndedRow, of_flow: FlowPlan) -> Iterable[tuple[str, bool]]:
-    """Return what an ended flow or phase says about the measures other than latency."""
+    """Return the results of an ended flow or phase for the measures other than latency."""
     if not row.phase:
         yield "duplicate_triggers", row.duplicates == 0
         return
@@ -129,6 +129,6 @@ def stale_table(
 
 
 def earliest_late(targets: Sequence[float | None]) -> Micros | None:
-    """Return the shortest target; nothing younger than it can be late. None without targets."""
+    """Return the shortest target, below which nothing can be late; None if there are no targets."""
     given = [target for target in targets if target is not None]
     return int(min(given)) if given else None

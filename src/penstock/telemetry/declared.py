@@ -1,4 +1,4 @@
-"""What the setting `telemetry` declares: where events go besides the log."""
+"""The setting `telemetry`: receivers of events in addition to the log."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ class TelemetrySettings(Record):
     logs: bool = False
     """Whether log records are sent to it."""
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    """Share of traces that are exported, chosen by trace id, so that all processes agree."""
+    """Fraction of traces that are exported, chosen by trace id, so that all processes agree."""
     spans_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
-    """Most spans that a process exports per second; further ones of successful runs are dropped."""
+    """Maximum number of spans that a process exports per second; further ones of successful runs
+    are dropped.
+    """
     service_name: _Text = "penstock"
     """Value of `service.name`."""
     customer_label: bool = False
     """Whether metrics of customers' work have the label `customer`."""
     lineage_url: _Text | None = None
-    """URL to which OpenLineage events are posted, such as https://marquez.example/api/v1/lineage."""
+    """URL to which OpenLineage events are posted, such as https://marquez.example/api/v1/lineage.
+    """
     lineage_token_secret: _Text | None = None
     """Secret that is sent to it as a bearer token."""
     lineage_file: _Text | None = None

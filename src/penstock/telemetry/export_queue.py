@@ -1,8 +1,8 @@
-"""A bounded queue between the code that works and a thread that exports.
+"""A bounded queue between the instrumented code and the exporting thread.
 
 Putting an item never waits: a full queue drops it and counts that. The thread exports at most a
-batch in each interval, so that exporting takes a bounded share of a busy process; what fails to be
-exported is dropped and counted too.
+batch in each interval, so that exporting takes a bounded share of a busy process; items that cannot
+be exported are dropped and counted too.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ExportQueue(Generic[T]):
         self._items.append(item)
 
     def admit_ordinary(self, n: int) -> int:
-        """Return how many of `n` items that give way to others fit; the rest counts as dropped.
+        """Return how many of `n` low-priority items fit; the rest counts as dropped.
 
         They may fill half of the queue.
         """
@@ -78,7 +78,7 @@ class ExportQueue(Generic[T]):
         return admitted
 
     def close(self, seconds: float = 5.0) -> None:
-        """Export what is queued, for at most `seconds`, and end the thread."""
+        """Export queued items, for at most `seconds`, and end the thread."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)

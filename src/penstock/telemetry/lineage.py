@@ -36,7 +36,7 @@ TablesOf = Callable[[ProcessorPath], JobTables]
 
 
 class Lineage:
-    """Makes OpenLineage events of events that happened at a time."""
+    """Converts events to OpenLineage events."""
 
     def __init__(self, namespace: str, name_of: NameOf, tables_of: TablesOf) -> None:
         self._namespace = namespace

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans, metrics and log records, sent over OTLP/HTTP by its own exporters.
 
-This module needs the extra `otel` and is loaded only if `telemetry.otlp_endpoint` is set. Nothing
-here runs on the threads that work: the threads of `ExportQueue` call it.
+This module needs the extra `otel` and is loaded only if `telemetry.otlp_endpoint` is set. Only the
+threads of `ExportQueue` call this module, never the threads that execute work.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Otlp:
         return len(made) if is_done else 0
 
     def send_metrics(self, families: Iterable[Family], start_at: Micros, now: Micros) -> None:
-        """Send the state of metrics; what a failure loses is in the next one."""
+        """Send the current values of metrics; after a failure, the next call sends them again."""
         made = [metric for family in families if (metric := _metric(family, start_at, now))]
         scope = ScopeMetrics(scope=SCOPE, metrics=made, schema_url="")
         resource = ResourceMetrics(

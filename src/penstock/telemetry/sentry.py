@@ -1,7 +1,7 @@
 """Sentry: unexpected errors of services, and dead runs.
 
 This module needs the extra `sentry` and is loaded only if a DSN is configured. Events are sent on a
-client of their own, so that a program that uses Sentry itself is not affected.
+separate client, so that a program that uses Sentry itself is not affected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SentryClient:
         return sent
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining events."""
         self._client.close(timeout=2.0)
 
     def _dead(self, event: RunEnded) -> dict[str, Any]:

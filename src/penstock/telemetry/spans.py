@@ -1,9 +1,9 @@
 """The spans of events. Pure.
 
-A flow is a span whose parent is what caused it, if that is known. Phases and decisions of gates are
+A flow is a span whose parent is its cause, if known. Phases and decisions of gates are
 its children, runs are children of their phase, requests to HTTP processors children of their run.
-Pushes and handled messages follow the context that the message carries. Ids are derived
-(`core.tracing.trace_context`), so the processes that emit them need not know of each other.
+Pushes and handled messages continue the trace context of the message. Ids are derived
+(`core.tracing.trace_context`), so the processes that emit them need not communicate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Spans:
     """Makes spans of events that happened at a time; unsampled traces have none."""
 
     def __init__(self, name_of: NameOf, share: float = 1.0) -> None:
-        """`share`: the share of traces to export."""
+        """`share`: the fraction of traces to export."""
         self._name_of = name_of
         self._share = share
         self._makers: dict[type[Event], Callable[..., SpanData | None]] = {

@@ -45,7 +45,7 @@ class VirtualClock:
             return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Advance by the given seconds at once."""
+        """Advance by the given seconds immediately."""
         self.advance(seconds=max(0.0, seconds))
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:

@@ -29,11 +29,11 @@ STEPS_MAX: Final = 20_000
 
 
 class FlowStuck(AssertionError):
-    """The flow did not end within the given time; the message contains its story."""
+    """The flow did not end within the given time; the message contains its report."""
 
 
 class FlowDriver:
-    """An in-memory store, the services that act on it, and invented or real data."""
+    """An in-memory store, the services that use it, and simulated or real data."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""A fake endpoint for tests of flows: a function in the place of an HTTP processor's endpoint.
+"""A fake endpoint for tests of flows: a function that replaces an HTTP processor's endpoint.
 
-The request is built and the reply interpreted as by the dispatcher; nothing is sent.
+The request is built and the response interpreted like in the dispatcher; nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.worker.outcome import AttemptOutcome
 
 
 def replied(run: RunContext, respond: FakeReply) -> AttemptOutcome:
-    """Call a fake endpoint with the request of a run; return what its reply means."""
+    """Call a fake endpoint with the request of a run; return the outcome of its response."""
     endpoint = run.declared.terms.endpoint
     assert endpoint is not None, f"{run.declared.path} is not an HTTP processor"
     held = run.held

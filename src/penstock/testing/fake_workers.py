@@ -38,7 +38,7 @@ class ProcessorBehavior:
     failures: list[AttemptOutcome] = field(default_factory=list)
     """One outcome per failing attempt, in order; later attempts succeed."""
     item_failures: dict[str, list[AttemptOutcome]] = field(default_factory=dict)
-    """How the next attempts of single items fail, by key."""
+    """Failures of the next attempts of single items, by key."""
     status: str = "SUCCESS"
     call: Callable[[RunContext], AttemptOutcome] | None = None
 
@@ -109,7 +109,7 @@ class FakeWorkers:
             steps.close()
 
     def _noted(self, context: RunContext, outcome: AttemptOutcome) -> AttemptOutcome:
-        """Keep and log what a function raised, so that a failing test shows it."""
+        """Record and log an exception of a function, so that a failing test shows it."""
         if outcome.error_type is not None and outcome.details is not None:
             found = json.loads(outcome.details)
             text = found.get("traceback") or found.get("message") or outcome.error_type

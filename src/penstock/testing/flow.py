@@ -74,7 +74,7 @@ class FlowTest(FlowResults):
         to or trigger.
         mode: the pipeline's default if None. start: virtual start time, ISO 8601. partition:
         defaults to the partition of the mode at that time. warehouses: addresses by the pipeline's
-        names for them; gates then probe real data instead of what the test makes `arrive`. call:
+        names for them; gates then probe real data instead of the tables set with `arrive`. call:
         call the processors' functions; without it they succeed without being called. parameters:
         parameters of the flow, as JSON. customer: customer of the flow; needs with a customer
         column see only its rows.
@@ -130,10 +130,10 @@ class FlowTest(FlowResults):
         age: str | None = None,
         customer: str | None = None,
     ) -> None:
-        """Make data arrive, at once or `after` a delay; without `rows`, as many rows as expected.
+        """Make data arrive, now or `after` a delay; without `rows`, as many rows as expected.
 
         days: this many days of history instead of rows. filled: share of non-null cells in required
-        columns. failed: checks that fail. age: age of the newest row. customer: owner; None: all.
+        columns. failed: failing checks. age: age of the newest row. customer: owner; None for all.
         """
         at = self._at(after)
         newest = None if age is None else at - parse_duration(age, "age")
@@ -207,7 +207,7 @@ class FlowTest(FlowResults):
         self.set_result(processor, lambda _: {CHANGED: {kind: list(i) for kind, i in ids.items()}})
 
     def changed(self, processor: str) -> ChangedEntities:
-        """Return what an incremental processor received in the newest generation."""
+        """Return the input of an incremental processor in the newest generation."""
         flow = self.flow
         found = self.store.read(lambda tx: inputs_of_flow(tx, flow.flow_id))
         for (_, name), given in found.items():
@@ -226,8 +226,8 @@ class FlowTest(FlowResults):
     def set_reply(self, processor: str, respond: FakeReply) -> None:
         """Set the fake endpoint of an HTTP processor.
 
-        respond: takes the body of the request and returns a status and a body, which have the
-        meaning of a real reply; 202 fails, because nothing reports later.
+        respond: takes the body of the request and returns a status and a body, which are handled
+        like a real response; 202 fails, because nothing reports later.
         """
         self._behavior(processor).call = lambda run: replied(run, respond)
 
@@ -263,11 +263,11 @@ class FlowTest(FlowResults):
 
     @property
     def errors(self) -> Sequence[str]:
-        """What the functions of processors raised, with the traceback, in order."""
+        """Exceptions of the functions of processors, with tracebacks, in order."""
         return self._workers.errors
 
     def report(self) -> str:
-        """Return a report of all decisions, the state of every phase, and what functions raised."""
+        """Return a report of decisions, the state of every phase, and exceptions of functions."""
         return "\n".join([*_story_lines(self.store, self._number()[0], self.flows), *self.errors])
 
     def _open(self) -> None:

@@ -1,4 +1,4 @@
-"""What a flow under test did: its generations, phases, decisions, triggers and items."""
+"""Results of a flow under test: its generations, phases, decisions, triggers and items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.testing.memory import save_store
 
 PAGE: Final = 1_000
 RUNS_MAX: Final = 10_000
-"""Number of runs whose actions are read."""
+"""Maximum number of runs whose actions are read."""
 
 
 class FlowResults:
@@ -34,11 +34,11 @@ class FlowResults:
     partition: str
 
     def report(self) -> str:
-        """Return what happened so far, for messages."""
+        """Return a summary of events so far, for assertion messages."""
         raise NotImplementedError
 
     def save(self, file: str) -> None:
-        """Write the database to a file, so that commands can be tried on what the test did:
+        """Write the database to a file, so that commands can inspect the results of the test:
         `penstock --database-url sqlite:FILE explain …`. An existing file is replaced.
         """
         assert isinstance(self.store, SqliteStore), "a test has its store in memory"
@@ -83,13 +83,13 @@ class FlowResults:
         return found[-1]
 
     def triggers(self, phase: str) -> list[Trigger]:
-        """Return what started a phase, over all generations."""
+        """Return the triggers of a phase, over all generations."""
         ids = [flow.flow_id for flow in self.flows]
         found = self.store.read(lambda tx: triggers_of(tx, ids))
         return [trigger for trigger in found if trigger.phase == phase]
 
     def actions(self, kind: str | None = None) -> list[RunAction]:
-        """Return what runs did with their results, oldest first.
+        """Return the actions of runs, oldest first.
 
         kind: only these: publish, submit or trigger.
         """

@@ -1,4 +1,4 @@
-"""Invented data for tests: what has arrived in which table, as a gate would see it.
+"""Simulated data for tests: the contents of tables as gates observe them.
 
 `Tables.probe` replaces the probes and returns observations: arrived rows, expected rows as
 declared, days of history, freshness, null cells, failed checks, errors. It stores and assesses
@@ -25,11 +25,11 @@ from penstock.pipelines.dependency import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableContent:
-    """What a table contains from `at` on; rows None means as many as expected.
+    """The contents of a table from `at` on; rows None means as many as expected.
 
     not_null_share: share of non-null cells in required columns. failed_checks: checks that fail.
     newest_us: time of the newest row, by default its arrival. days: days of history. error: the
-    probe fails with this text. customer: owner of the rows; None: every customer.
+    probe fails with this text. customer: owner of the rows; None for every customer.
     """
 
     at: Micros
@@ -43,7 +43,7 @@ class TableContent:
 
 
 class ExpectationNotSet(AssertionError):
-    """A need expects as many rows as a query returns, and the test has not set it."""
+    """A need expects as many rows as a query returns, and the test has not set that number."""
 
 
 class Tables:
@@ -124,7 +124,7 @@ class Tables:
     ) -> TableContent | None:
         """Return the newest delivery that has arrived; history and current rows are separate.
 
-        customer: only what belongs to this customer, or to every one.
+        customer: only deliveries that belong to this customer, or to all.
         """
         now = self._clock.now()
         found = [
@@ -173,7 +173,7 @@ def _days(dependency: Dependency, partition: str, present: int, now: Micros) -> 
 
 
 def _oldest(partition: str, lookback: int, count: int) -> Iterable[str]:
-    """Return the first days of a look-back, which are the missing ones."""
+    """Return the oldest days of a look-back, which are the missing ones."""
     try:
         last = date.fromisoformat(partition[:10])
     except ValueError:  # a partition that is not a date has no days before it

@@ -1,1 +1,1 @@
-"""Tracking: the execution log of everything that executes, what one cause led to, and find."""
+"""Tracking: the execution log, everything that one cause started, and search."""

@@ -1,7 +1,7 @@
-"""Which alert was opened about an execution. Pure, over the alerts about its subjects.
+"""Matching of executions to the alerts that they opened. Pure.
 
 An alert is one row while it is open, so an execution belongs to every alert that was opened, or
-recurred, because of it. Attempts that are tried again open none.
+recurred, because of it. Attempts that are retried open none.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from penstock.core.clock import SECOND
 from penstock.tracking.rows import AlertOfExecution, ExecutionRow
 
 AT_ONCE_US: Final = 5 * SECOND
-"""An alert of the transaction that ends an execution is opened within this time."""
+"""Maximum time between the end of an execution and the opening of its alert."""
 _GATE: Final = "gate_"
 
 
 def subjects_of(rows: Iterable[ExecutionRow]) -> Iterator[tuple[str, int]]:
-    """Yield what alerts about executions have as their subjects: (kind, id)."""
+    """Yield the subjects of alerts about executions: (kind, id)."""
     for row in rows:
         if row.status == "completed" or row.was_retried:
             continue

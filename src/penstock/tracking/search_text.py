@@ -1,4 +1,4 @@
-"""What a text to search for can be: an id, a fragment of one, a message, an entity, names. Pure."""
+"""Possible meanings of a search text: id, fragment of an id, message, entity, name. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
 
 class SearchText(NamedTuple):
-    """What a text may mean; None where it cannot mean that."""
+    """Possible meanings of a search text; None for those ruled out."""
 
     text: str
     whole: dict[str, int]
@@ -96,5 +96,5 @@ def spelled(
 
 @lru_cache(maxsize=50_000)
 def _spelling(kind: str, number: int) -> str:
-    """Return an id without its kind; people type, so the same ids are compared again at once."""
+    """Return an id without its kind; cached, because each keystroke compares the same ids."""
     return encode(kind, number).partition("_")[2]

@@ -15,7 +15,7 @@ from penstock.usage.scaling import DRAIN_US, WINDOW_US, Load, desired_concurrenc
 
 
 def budget_record(row: BudgetRow, now: Micros) -> Budget:
-    """Return the record of a budget."""
+    """Convert a budget row to its public record."""
     start, end = period_of(row.period, now)
     return Budget(
         scope=cast("Any", row.scope),
@@ -58,7 +58,7 @@ def pool_record(name: str, load: Load) -> PoolLoad:
 
 
 def anomaly_record(row: AnomalyRow) -> Anomaly:
-    """Return the record of an anomaly."""
+    """Convert an anomaly row to its public record."""
     unit = 1 if row.measure == "records" else SECOND
     return Anomaly(
         customer=row.customer,

@@ -1,4 +1,4 @@
-"""Profiles of processors: which values earlier executions make plausible. Pure."""
+"""Profiles of processors: the plausible range of values, from earlier executions. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from penstock.usage.rows import AnomalyRow
 SAMPLES_MIN: Final = 10
 SAMPLES_KEPT: Final = 60
 MARGIN: Final = 2.0
-"""How many times the distance from the median to the outer quantile a value may lie beyond it."""
+"""Maximum distance of a value beyond the outer quantile, in multiples of the quantile's distance
+from the median.
+"""
 LEAST_SHARE: Final = 0.25
-"""The least distance, as a share of the median: executions that are all alike vary a little."""
+"""Minimum distance as a share of the median, because even nearly identical executions vary a
+little.
+"""
 LEAST_TIME: Final = 5 * SECOND
 
 
@@ -28,7 +32,7 @@ class Sample(NamedTuple):
 
 
 class Plausible(NamedTuple):
-    """The range of values that earlier executions make plausible."""
+    """The plausible range of values, from earlier executions."""
 
     low: float | None
     high: float
@@ -45,7 +49,7 @@ class Outlier(NamedTuple):
 
 
 def plausible(values: Sequence[int], least: float, *, has_low: bool) -> Plausible:
-    """Return the range that values make plausible: beyond the outer quantiles, by a margin."""
+    """Return the plausible range: the outer quantiles extended by a margin."""
     ordered = sorted(values)
     low, middle, high = (quantile(ordered, share) for share in (0.05, 0.5, 0.95))
     least = max(least, LEAST_SHARE * middle)
@@ -58,7 +62,7 @@ def plausible(values: Sequence[int], least: float, *, has_low: bool) -> Plausibl
 
 
 def outliers(before: Sequence[Sample], new: Sample) -> list[Outlier]:
-    """Return what is implausible about an execution, by those before it."""
+    """Return the outliers of an execution, compared with earlier ones."""
     if len(before) < SAMPLES_MIN:
         return []
     found = []
@@ -83,7 +87,7 @@ def added(before: Sequence[Sample], new: Sample) -> list[Sample]:
 
 
 def anomaly_text(row: AnomalyRow) -> str:
-    """Return an anomaly as a sentence, with the history that says so."""
+    """Return an anomaly as a sentence, with the history it is based on."""
     what = {"duration": "took", "records": "processed", "arrival": "ended"}[row.measure]
     after = " after its scheduled time" if row.measure == "arrival" else ""
     low = "" if row.low is None else f"{_shown(row.measure, row.low)} to "

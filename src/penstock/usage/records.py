@@ -14,7 +14,7 @@ AnomalyMeasure: TypeAlias = Literal["duration", "records", "arrival"]
 
 
 class NewBudget(Record):
-    """What a pipeline or a customer may cost in a period."""
+    """The maximum cost of a pipeline or customer in a period."""
 
     scope: BudgetScope
     """pipeline or customer."""
@@ -25,32 +25,32 @@ class NewBudget(Record):
     period: BudgetPeriod = "month"
     """day or month, in UTC."""
     warn_percentage: Annotated[float, Meta(ge=1, le=100)] = 80.0
-    """Percent of the amount from which an alert warns."""
+    """Percentage of the amount at which an alert is opened."""
     is_hard: bool = field(name="hard_stop", default=False)
     """Whether runs are held back once the amount is used up, until the next period."""
 
 
 class Budget(NewBudget):
-    """A budget, and how much of it is used."""
+    """A budget and its use."""
 
     used: float
     """Cost of the runs that ended in this period."""
     used_percentage: float
     """Percent of the amount that is used."""
     state: Literal["ok", "warning", "exceeded", "stopped", "lifted"]
-    """stopped: runs are held back; lifted: a person allowed it to exceed the amount."""
+    """State of the budget; `stopped` holds runs back, `lifted` allows it to be exceeded."""
     period_start: Time
     """Start of this period."""
     period_end: Time
-    """Start of the next period, in which everything is allowed again."""
+    """Start of the next period, in which the full amount is available again."""
     stopped_at: Time | None
-    """Time since which runs are held back; null if they are not."""
+    """Time since which runs have been held back; null if they are not held back."""
     runs: int
     """Number of runs that ended in this period."""
 
 
 class PoolLoad(Record):
-    """The load of a pool, and how many workers it needs."""
+    """The load of a pool, and the number of workers it needs."""
 
     pool: str
     """Name of the pool."""
@@ -63,20 +63,20 @@ class PoolLoad(Record):
     concurrency: int
     """Runs that those workers execute at the same time, in total."""
     mean: Seconds | None = field(name="mean_seconds")
-    """Mean duration of the runs that ended in the last 15 minutes; null without any."""
+    """Mean duration of the runs that ended in the last 15 minutes; null if there were none."""
     runs_per_minute: float
     """Runs that ended per minute, over the last 15 minutes."""
     desired_concurrency: int
-    """Runs that must be executed at the same time to keep up, and to work off the queue in
+    """Runs that must be executed at the same time to keep up, and to drain the queue in
     `drain_seconds`."""
     desired_workers: int
-    """Workers that this needs, with the concurrency that workers have now."""
+    """Number of workers for that concurrency, with the current concurrency per worker."""
     drain: Seconds = field(name="drain_seconds")
-    """Time in which the queue should be worked off, in seconds."""
+    """Time in which the queue should be drained, in seconds."""
 
 
 class Anomaly(Record):
-    """An execution outside the quantiles of those before it."""
+    """An execution outside the range of earlier ones."""
 
     customer: str = field(name="customer_id")
     """Customer of the run."""
@@ -93,11 +93,11 @@ class Anomaly(Record):
     run_id: str
     """Id of the run (`run_…`)."""
     value: float
-    """What was measured."""
+    """Measured value."""
     low: float | None
-    """Least value that earlier executions make plausible; null if low values are not judged."""
+    """Lowest plausible value, from earlier executions; null if low values are not checked."""
     high: float
-    """Highest value that earlier executions make plausible."""
+    """Highest plausible value, from earlier executions."""
     median: float
     """Median of the earlier executions."""
     samples: int
@@ -107,4 +107,4 @@ class Anomaly(Record):
     at: Time
     """Time of the execution's end."""
     ended_at: Time | None
-    """Time at which a later execution was inside again; null while the newest one is outside."""
+    """Time at which a later execution was in range again; null while the newest one is not."""

@@ -1,4 +1,4 @@
-"""How many workers a pool needs, from its queue and recent durations. Pure."""
+"""The number of workers that a pool needs, from its queue and recent durations. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from penstock.core.clock import MINUTE, SECOND, Micros
 
 DRAIN_US: Final = 5 * MINUTE
-"""Time in which the queue should be worked off."""
+"""Time in which the queue should be drained."""
 WINDOW_US: Final = 15 * MINUTE
 CONCURRENCY_DEFAULT: Final = 5
 MEAN_DEFAULT: Final = 30 * SECOND
@@ -17,7 +17,7 @@ WORKERS_MAX: Final = 10_000
 
 
 class Load(NamedTuple):
-    """What is known about a pool."""
+    """Measurements of a pool."""
 
     ready: int
     running: int
@@ -26,7 +26,7 @@ class Load(NamedTuple):
     runs: int
     """Runs that ended in the window."""
     duration_us: Micros
-    """Their durations, in total."""
+    """Total duration of these runs."""
 
     @property
     def mean_us(self) -> Micros | None:
@@ -37,8 +37,8 @@ class Load(NamedTuple):
 def desired_concurrency(load: Load) -> int:
     """Return how many runs must be executed at the same time.
 
-    What runs now, or what ended per time multiplied by its duration, whichever is more; and what it
-    takes to work off the queue in time. Nothing to do needs nothing.
+    The larger of the runs in progress and the completion rate times the mean duration, plus what is
+    needed to drain the queue in time; 0 if there is no work.
     """
     mean = load.mean_us or MEAN_DEFAULT
     steady = max(float(load.running), load.duration_us / WINDOW_US if load.running else 0.0)
@@ -48,6 +48,6 @@ def desired_concurrency(load: Load) -> int:
 
 
 def desired_workers(load: Load) -> int:
-    """Return how many workers that needs, with the concurrency that workers have now."""
+    """Return the number of workers for that concurrency, at the current concurrency of each."""
     each = max(1, load.concurrency // load.workers) if load.workers else CONCURRENCY_DEFAULT
     return min(WORKERS_MAX, ceil(desired_concurrency(load) / each))

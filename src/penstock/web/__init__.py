@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, served beside the API from the same use cases."""
+"""The dashboard, served alongside the API from the same use cases."""

@@ -1,4 +1,4 @@
-"""The files that pages load: named by their content, compressed once, cached for ever."""
+"""The files that pages load: named by their content, compressed once, cached permanently."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FILES: Final = {
     "theme.js": ("theme.js",),
     "icon.svg": ("icon.svg",),
 }
-"""What is served, and the files of which it is made."""
+"""Served assets, and the files that they are built from."""
 FOREVER: Final = "public, max-age=31536000, immutable"
 SMALL: Final = 500
-"""Bytes below which compression does not pay."""
+"""Size in bytes below which files are not compressed."""
 
 
 @functools.cache
@@ -51,7 +51,7 @@ async def serve_asset(request: Request) -> Response:
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Return whether the browser reads gzip."""
+    """Return whether the browser accepts gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
 
 

@@ -1,4 +1,4 @@
-"""Parts of the pages of one thing: the log, progress and error of a run, a dead letter."""
+"""Parts of detail pages: the log, progress and error of a run, a dead letter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.web.parts import Button, Cell, Choice, Empty, Figure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """A line that a run logged."""
+    """A log entry of a run, formatted for the page."""
 
     number: int
     at: datetime
@@ -33,12 +33,12 @@ class LogPanel:
     search: str = ""
     total: int = 0
     kept: str = ""
-    """Level that the search keeps."""
+    """Log level that the search form keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressPanel:
-    """How far a run is."""
+    """Progress of a run."""
 
     kind: ClassVar[str] = "progress"
     title: str
@@ -52,7 +52,7 @@ class ProgressPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterPanel:
-    """A dead letter: why it died, what is kept, and how to send it again."""
+    """A dead letter: its cause, its content, and its replay actions."""
 
     kind: ClassVar[str] = "letter"
     title: str
@@ -69,7 +69,7 @@ class DeadLetterPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPanel:
-    """An error: its type, its sentence, and the rest as it is."""
+    """An error: its type, its message, and the full details."""
 
     kind: ClassVar[str] = "error"
     title: str

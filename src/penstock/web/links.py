@@ -1,4 +1,4 @@
-"""Addresses of things by their ids: ids in a text become links to their pages."""
+"""Addresses of pages by id; ids in a text become links."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def page_of(public_id: str | None) -> str | None:
 
 
 def page_of_found(kind: str, name: str) -> str | None:
-    """Return the page of something that a search found; None if it has none."""
+    """Return the page of a search result; None if it has none."""
     if kind in ("correlation", "entity"):
         return address("trace", q=name)
     if kind in NAMED:
@@ -50,7 +50,7 @@ def page_of_found(kind: str, name: str) -> str | None:
 
 
 def linked(value: Any) -> Markup:
-    """Return a foreign text as safe HTML in which ids are links."""
+    """Return untrusted text as safe HTML in which ids are links."""
     text = visible(value)
     made, end = Markup(), 0
     for found in _ID.finditer(text):

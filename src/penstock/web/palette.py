@@ -1,7 +1,8 @@
-"""The palette: what a text may mean. Things come from the search, places and commands from here.
+"""The command palette: suggestions for a text. Objects come from the search, pages and commands
+from this module.
 
-`GET /palette?q=` answers JSON for the script; `/find` is the same search as a page. A command opens
-the preview of its action and never acts.
+`GET /palette?q=` returns JSON for the script; `/find` is the same search as a page. A command opens
+the preview of its action and never executes it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _WORDS: Final = {"dead_letter": "dead letter", "correlation": "trace"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaletteLine:
-    """A line of the palette."""
+    """A suggestion of the palette, with the address it opens."""
 
     label: str
     href: str
@@ -56,7 +57,7 @@ class Palette:
         site.add("/palette", self.serve, ["GET"])
 
     async def serve(self, request: Request) -> Response:
-        """Return what a text may mean, as groups of suggestions."""
+        """Return suggestions for a text, in groups."""
         visitor = await self._site.enter(request, "/palette")
         if isinstance(visitor, Response):
             return visitor
@@ -76,7 +77,7 @@ class Palette:
 
 
 def suggestions(visit: Visit, q: str) -> list[tuple[str, list[PaletteLine]]]:
-    """Return groups of what a text may mean: found, do, go to."""
+    """Return groups of suggestions for a text: found, do, go to."""
     found: list[PaletteLine] = []
     try:
         result = visit.client.tracking.find(q, customer=visit.customer)
@@ -98,7 +99,7 @@ def suggestions(visit: Visit, q: str) -> list[tuple[str, list[PaletteLine]]]:
 
 
 def suggestion_of(found: FoundObject) -> PaletteLine | None:
-    """Return the line of something that a search found; None if it has no page."""
+    """Return the line of a search result; None if it has no page."""
     href = page_of_found(found.kind, found.id)
     if href is None:
         return None
@@ -114,7 +115,7 @@ def suggestion_of(found: FoundObject) -> PaletteLine | None:
 
 
 def command_suggestions(q: str) -> list[PaletteLine]:
-    """Return what a text means as a command, typed in a few words or pasted from a terminal."""
+    """Parse a text as a command, typed in a few words or pasted from a terminal."""
     try:
         words = shlex.split(q)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Templates: everything is escaped; nothing in a template can switch that off for data."""
+"""Templates: all data is escaped, and a template cannot disable that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def environment() -> Environment:
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page."""
+    """Render a page with its template."""
     return environment().get_template(template).render(values)
 
 

@@ -1,7 +1,7 @@
-"""What keeps a page safe: response headers, and tokens that prove where a form came from.
+"""Security of pages: response headers, and tokens that prove the origin of a form.
 
-Tokens are HMACs with a secret that all servers of an installation share, so that any of them
-accepts a form of another.
+Tokens are HMACs with a secret that all servers of an installation share, so that each of them
+accepts the forms of the others.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PREVIEW_SECONDS: Final = 600
 
 
 def form_token(secret: bytes, session: str) -> str:
-    """Return the token that every form of a session carries."""
+    """Return the token that every form of a session contains."""
     return sign(secret, "form", session)
 
 
 def is_form_token(secret: bytes, session: str, token: str) -> bool:
-    """Return whether a token is that of the session."""
+    """Return whether a token belongs to the session."""
     return hmac.compare_digest(form_token(secret, session).encode(), token.encode())
 
 
@@ -42,7 +42,7 @@ def preview_token(
     count: int | None,
     until: int,
 ) -> str:
-    """Return a token that binds an action to what its preview showed, until a time in seconds."""
+    """Return a token that binds an action to its preview, until a time in seconds."""
     shown = "" if count is None else str(count)
     return f"{until}.{shown}.{sign(secret, *_bound(session, action, fixed, shown, until))}"
 
@@ -50,7 +50,7 @@ def preview_token(
 def previewed(
     secret: bytes, session: str, action: str, fixed: Mapping[str, str], token: str
 ) -> tuple[int, int | None] | None:
-    """Return until when a preview holds and how many things it showed; None for a wrong token."""
+    """Return when a preview expires and how many items it showed; None for an invalid token."""
     parts = token.split(".")
     if len(parts) != 3 or not parts[0].isdecimal() or len(parts[0]) > 12:
         return None
@@ -69,7 +69,7 @@ def _bound(
 
 
 def sign(secret: bytes, *parts: str) -> str:
-    """Return a mark that only a server of this installation can make for these texts."""
-    # The length before each part keeps ("ab", "c") and ("a", "bc") apart.
+    """Return the signature of these texts, which only servers of this installation can create."""
+    # The length before each part distinguishes ("ab", "c") from ("a", "bc").
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()[:40]

@@ -1,4 +1,4 @@
-"""How the pages say numbers, times and states: words over codes, units and zones always."""
+"""Formatting of numbers, times and states on the pages; always with units."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 NOTHING: Final = "–"
 """Shown for a value that does not exist; zero is 0."""
 NEAR_DAYS: Final = 300
-"""Days within which a date without its year is clear."""
+"""Number of days within which a date is unambiguous without its year."""
 CUT: Final = 2_000
-"""Characters of a foreign text that a page shows."""
+"""Maximum number of characters of untrusted text that a page shows."""
 
 STATES: Final[Mapping[str, tuple[str, str]]] = {
     "PENDING": ("pending", "pending"),
@@ -37,7 +37,7 @@ STATES: Final[Mapping[str, tuple[str, str]]] = {
     "WAIT": ("waiting", "WAIT"),
     "FAIL": ("blocked", "FAIL"),
 }
-"""The style and the word of each state."""
+"""The style and the label of each state."""
 WAITS: Final[Mapping[str, tuple[str, str]]] = {
     "ready": ("pending", "ready"),
     "later": ("later", "later"),
@@ -64,7 +64,7 @@ SEVERITIES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def severity_word(severity: str) -> str:
-    """Return the word for a severity."""
+    """Return the label of a severity."""
     return SEVERITIES.get(severity, ("INFO", ""))[0]
 
 
@@ -74,7 +74,7 @@ def appearance(state: str | None) -> str:
 
 
 def word(state: str | None) -> str:
-    """Return the word for a state."""
+    """Return the label of a state."""
     if not state:
         return NOTHING
     return STATES.get(state.upper(), ("", state.lower().replace("_", " ")))[1]
@@ -156,7 +156,7 @@ def size(value: int | None) -> str:
 
 
 def visible(value: Any) -> str:
-    """Return a foreign text with its control characters made visible, cut at 2,000 characters."""
+    """Return untrusted text with visible control characters, cut at 2,000 characters."""
     text = "" if value is None else str(value)
     shown = "".join(_seen(char) for char in text[:CUT])
     return shown if len(text) <= CUT else f"{shown}…"
@@ -170,7 +170,7 @@ def _seen(char: str) -> str:
         return chr(0x2400 + code)
     if code == 127:
         return "␡"
-    # Marks that reverse the direction of text can make a name read as another.
+    # Characters that reverse the text direction can make a name look like another.
     is_direction = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069 or code in (0x200E, 0x200F)
     is_raw = 0x80 <= code <= 0x9F or 0xD800 <= code <= 0xDFFF
     return f"\\u{code:04x}" if is_direction or is_raw else char

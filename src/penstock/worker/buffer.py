@@ -1,7 +1,7 @@
-"""Claimed runs waiting for a thread: stored in batches as claimed, handed out in chunks.
+"""Claimed runs waiting for a thread: stored in batches as claimed, taken in chunks.
 
-Suspects (runs that lapsed or went stale before, so they may have killed a worker) are kept apart
-and handed out one at a time, when nothing else waits: the other runs should be finished before a
+Suspects (runs that lapsed or went stale before, so they may have killed a worker) are stored
+separately and taken one at a time, when nothing else waits: the other runs should finish before a
 suspect starts. A run is put, then taken, expired or cleared, each exactly once. All methods are
 thread-safe; `take` blocks.
 """

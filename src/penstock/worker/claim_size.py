@@ -1,9 +1,9 @@
-"""How many runs to claim: exactly the free capacity when runs are long, a batch ahead when tiny.
+"""The number of runs to claim: the free capacity for long runs, a batch ahead for tiny ones.
 
-A long run is claimed only when it can start at once, so that other workers can take it. Tiny runs
-(mean below 20 ms) are claimed ahead, about 150 ms of work, because a claim costs more than they do.
-Pure arithmetic over what the executors measured; an update lost between threads makes the mean
-slightly older and has no other effect.
+A long run is claimed only when it can start immediately, so that other workers can take it. Tiny
+runs (mean below 20 ms) are claimed ahead, about 150 ms of work, because a claim costs more than
+they do. Pure arithmetic over what the executors measured; an update lost between threads makes the
+mean slightly older and has no other effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claiming: how many runs to claim, when, and which executor runs them.
+"""The claim loop: the number of runs to claim, the time, and the executor of each.
 
 The claimer waits for its hint, which is signalled when runs were added (by any process), when
 capacity became free (in this process) and when the worker stops. A timer backs it up, because a
@@ -25,7 +25,7 @@ from penstock.worker.worker_core import WorkerCore
 
 CAPACITY_WAIT_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 0.002
-"""Longest wait of ends for those of the other runs in hand, to be stored in one transaction."""
+"""Maximum time that ends wait for the ends of other runs, to be stored in one transaction."""
 
 
 class Claimer:
@@ -76,15 +76,15 @@ class Claimer:
             self._waiter.wait(poll * (0.75 + 0.5 * self._steps.jitter()))
 
     def linger_seconds(self) -> float:
-        """Return how long ends should wait for the other runs in hand: not at all, if these are
-        none or will probably take longer than a transaction.
+        """Return how long ends should wait for the other held runs: 0 if there are none, or if they
+        will probably take longer than a transaction.
         """
         rest = len(self._steps.held) - len(self._steps.ends)
         seconds = self._pace.rest_seconds(rest)
         return LINGER_SECONDS if 0 < seconds < LINGER_SECONDS and not self._is_stopping else 0.0
 
     def flush_once(self) -> None:
-        """Store ends; if runs are short, the same transaction claims what follows in their flows.
+        """Store ends; if runs are short, the same transaction claims the next runs of their flows.
 
         Called by the thread that stores ends. While the other thread claims, this one does not.
         """

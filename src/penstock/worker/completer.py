@@ -1,8 +1,8 @@
 """Ends of runs waiting to be stored: added by many threads, written in batches by one.
 
-An end leaves the queue when the store accepts or refuses it (stale token: reported, never retried).
+An end leaves the queue when the store accepts or rejects it (stale token: reported, never retried).
 When the store is unavailable, rejects all ends, or its response was lost, the batch is kept
-and written again: ends that were stored the first time are simply stale the second. If the store
+and written again: ends that were stored the first time are stale the second time. If the store
 rejects one end (a value no column can hold) but accepts others, that end is replaced by a plain
 failure, so that its run ends and the other runs need not wait.
 """
@@ -40,7 +40,7 @@ PROBE_FINISH: Final = RunEnd(0, 0, "FAILED", "FAILURE")
 
 
 class FlushCounts(NamedTuple):
-    """Counts of one flush; refused ends came too late and changed nothing."""
+    """Counts of one flush; rejected ends came too late and changed nothing."""
 
     ended: int = 0
     refused: int = 0
@@ -84,7 +84,7 @@ class FinishQueue:
         self._queue.extend(finishes)
 
     def keep(self, part: LogPart | None, report: RunReport | None) -> None:
-        """Keep the log entries of a run and what it did, if anything, until its end is stored."""
+        """Keep the log entries and actions of a run until its end is stored."""
         self._kept.keep(part, report)
 
     def tokens(self) -> set[int]:
@@ -92,7 +92,7 @@ class FinishQueue:
         return {finish.token for finish in list(self._queue)}
 
     def flush_and_claim(self, claim: Claim) -> list[HeldRun]:
-        """Store ends as `flush_once` does; return what was claimed in the same transaction.
+        """Store ends as `flush_once` does; return the runs claimed in the same transaction.
 
         Runs are claimed only if the transaction created runs of this worker's pool.
         """
@@ -214,7 +214,7 @@ class FinishQueue:
         return finished, self._follow_up(tx, events, self._claim) if events else []
 
     def _check_store(self, batch: Sequence[RunEnd], error: Exception) -> None:
-        """Keep the batch unless the store accepts ends in general: then one of these is invalid."""
+        """Keep the batch, unless the store accepts other ends: then one of these is invalid."""
         try:
             self._store.write(lambda tx: run_end_many(tx, [PROBE_FINISH]))
         except Exception as cause:

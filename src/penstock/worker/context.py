@@ -1,4 +1,4 @@
-"""What a processor receives: the run it executes, and methods to report back while it runs.
+"""The argument of a processor: the run that it executes, and methods to report while it runs.
 
 A context is built for every run, so it is cheap: JSON is parsed and ids are encoded on first use.
 `progress` only stores the latest figures; the worker's heartbeat writes them. Signals (cancel,
@@ -37,7 +37,7 @@ STATES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
 
 
 class Signal(StrEnum):
-    """Why a run has to stop; KILL is for child processes that ignored an earlier signal."""
+    """Why a run must stop; KILL is for child processes that ignored an earlier signal."""
 
     CANCEL = "cancel"
     TIMEOUT = "timeout"
@@ -154,14 +154,14 @@ class RunContext(ActingRun):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the run reported nothing besides its return value."""
+        """Whether the run reported nothing but its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
             and not self.has_reported and not self.has_entries and not self.has_acted
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise RunCancelled, RunTimedOut or LeaseLost when the run has to stop."""
+        """Raise RunCancelled, RunTimedOut or LeaseLost if the run must stop."""
         if self.signal is not None:
             kind, text = _ERRORS[self.signal]
             raise kind(text)
@@ -223,7 +223,7 @@ class RunContext(ActingRun):
             self.interrupt(signal)
 
     def withdraw_fence(self) -> None:
-        """Let a run continue that was asked to stop by an uncertain lease, if it can."""
+        """Let a run continue that was asked to stop because of an uncertain lease, if possible."""
         # A task or a child process that was interrupted cannot be continued.
         if self.signal is Signal.LEASE and self.interrupt is None:
             self.signal = None

@@ -1,4 +1,4 @@
-"""The fair clock as moved by a worker: after a claim, without delaying the claimed runs.
+"""The fair clock, which a worker advances after a claim without delaying the claimed runs.
 
 Newly arriving customers start their fair rank at this clock (see `store.runs`). It may lag a
 little, so ten updates a second are enough; a worker calls `raise_once` after it has dispatched the
@@ -30,7 +30,7 @@ class FairClock:
         self.claim_start = ClaimStart()
 
     def claimed(self, runs: Iterable[HeldRun]) -> None:
-        """Note claimed runs."""
+        """Record claimed runs."""
         self._claimed += runs
 
     def raise_once(self) -> None:

@@ -22,7 +22,7 @@ from penstock.worker.worker_core import WorkerCore
 class InlineWorker:
     """A worker that the caller steps.
 
-    A processor runs at once; its end is held back for as many seconds as `seconds(context)`
+    A processor runs immediately; its end is held back for as many seconds as `seconds(context)`
     returns, so that concurrency stays in use in virtual time.
     """
 
@@ -64,7 +64,7 @@ class InlineWorker:
         return len(claimed)
 
     def report(self) -> int:
-        """Store the results of all held runs, however late; return how many were refused."""
+        """Store the results of all held runs, however late; return how many were rejected."""
         for _, _, context, outcome in self._busy:
             self._steps.end(context, outcome)
         self._busy.clear()

@@ -11,7 +11,7 @@ from penstock.core.naming import DEFAULT_POOL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker claims, executes and stops; durations are microseconds.
+    """Options for claiming, executing and stopping; durations are in microseconds.
 
     concurrency: number of runs executed at the same time. batch_max: maximum number of runs claimed
     or ended in one transaction. lease_us, heartbeat_us: the session's lease and how often it is
@@ -21,9 +21,9 @@ class WorkerOptions:
     not started by then is released. drain_us: how long `stop` waits for runs; grace_us: how long a
     signalled run may take to react. zombies_max: number of timed-out threads still running at which
     the worker stops claiming (0: the concurrency). secrets: source of the secrets that parameters
-    refer to. advances: advance flows in the transactions that end their runs, as far as no other
-    transaction holds them, instead of leaving all of it to the orchestrator. service, revision:
-    what the execution log names as the executing deployment.
+    refer to. advances: advance flows that no other transaction holds in the transactions that end
+    their runs, instead of leaving this to the orchestrator. service, revision: the deployment
+    recorded in the execution log.
     """
 
     pool: str = DEFAULT_POOL

@@ -1,4 +1,4 @@
-"""Turning what a processor returned or raised into the end of its run.
+"""Conversion of a processor's return value or exception to the end of its run.
 
 `outcome_of_value` and `outcome_of_error` reduce a return value or an exception to plain text and
 numbers, in the process where the processor ran; `finish_of` turns that into the run's end, in the
@@ -31,7 +31,7 @@ from penstock.worker.result import Result
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 ITEMS_BYTES_MAX: Final = 1024 * 1024
-"""Longest result with a list, which may have the items of a later processor."""
+"""Maximum size of a result with a list, which may hold the items of a later processor."""
 MESSAGE_MAX: Final = 4 * 1024
 TRACEBACK_MAX: Final = 8 * 1024
 COUNT_MAX: Final = 2**63 - 1
@@ -43,7 +43,7 @@ Retried like an unknown error, three attempts in all: the cause may be the machi
 
 
 class AttemptOutcome(NamedTuple):
-    """What a processor returned or raised, as plain values that can cross a process boundary."""
+    """A processor's return value or exception, as plain values that processes can exchange."""
 
     status: str = RunStatus.SUCCESS.value
     result: str | None = None
@@ -171,7 +171,7 @@ def finish_of(
     actor: str,
     now: float,
 ) -> RunEnd:
-    """Return the end of a run, from its outcome and the signal it received meanwhile."""
+    """Return the end of a run, from its outcome and the signal that it received."""
     held = context.held
     spent = max(0, int((now - context.started_at_s) * SECOND))
     signal = context.signal

@@ -1,9 +1,9 @@
 """The worker's session: one row with a lease, renewed over its own connection.
 
 A renewal has three results. RENEWED: the row existed. UNKNOWN: the store did not respond; the lease
-is still valid until it expires. LOST: the row is gone, and other workers may have the runs. Between
-renewals the worker judges its lease by its monotonic clock, counted from the time the last
-successful renewal was *sent*, and stops starting runs a margin before the lease ends.
+is still valid until it expires. LOST: the row no longer exists, and other workers may hold the
+runs. Between renewals the worker checks its lease by its monotonic clock, counted from the time the
+last successful renewal was *sent*, and stops starting runs a margin before the lease ends.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class WorkerSession:
         return Renewal.RENEWED, value
 
     def close(self) -> None:
-        """End the session; runs it still holds are swept at once instead of after the lease."""
+        """End the session; runs it still holds are swept immediately instead of after the lease."""
         session_id, self.session_id = self.session_id, None
         self.safe_until = float("-inf")
         if session_id is not None:

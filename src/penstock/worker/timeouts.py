@@ -1,7 +1,7 @@
 """The watch over held runs: timeouts, marking as RUNNING, and releasing runs that wait too long.
 
 One tick: signal runs if the worker's lease is uncertain, end runs that exceeded their time, mark
-runs RUNNING that have been executing for a moment, put back runs that wait behind a long one,
+runs that have been executing for a moment as RUNNING, return runs that wait behind a long one,
 release runs that were claimed and never started. Ticks are frequent only while a run is not marked
 yet; a worker that holds no runs is not ticked at all.
 """
@@ -124,7 +124,7 @@ class RunWatch:
         elif context.signal is Signal.TIMEOUT:
             self._abandon(context)
         elif now >= context.deadline_s:
-            # Cancelled, has not stopped, and its time is up as well.
+            # It was cancelled, has not stopped, and its time is up.
             context.signal = Signal.TIMEOUT
             self._abandon(context)
 
@@ -134,7 +134,7 @@ class RunWatch:
             self._on_ends()
 
     def _leave(self, context: RunContext, now: float) -> None:
-        """Free the concurrency of a run that another process ended."""
+        """Release the concurrency of a run that another process ended."""
         if self._steps.running.pop(context.held.token, None) is None:
             return
         self._steps.forget([context.held])

@@ -189,7 +189,7 @@ class Worker:
         for thread in self._services:
             thread.join(10.0)
         for step in (self._flush_all, self.steps.release_all, self.steps.close):
-            with contextlib.suppress(StoreError):  # the sweeper handles what is left
+            with contextlib.suppress(StoreError):  # the sweeper handles the remaining runs
                 step()
         self._claimer.close()
         self._cancels.close()

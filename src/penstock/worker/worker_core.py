@@ -1,7 +1,7 @@
 """The worker's steps, without threads: the worker loops over them, the simulation drives them.
 
 Every step is at most one transaction, and safe to repeat after a failure whose outcome is unknown:
-a claim whose response was lost is read back (`session_runs`), an end that was stored after all is
+a claim whose response was lost is read back (`session_runs`), an end that was in fact stored is
 stale the second time and changes nothing. Tables in memory, keyed by fencing token:
 
     held      claimed, and its end not yet stored
@@ -332,12 +332,12 @@ def _receive_cancels(core: WorkerCore, stored: Mapping[int, bool], now: float) -
             continue
         elif found.signal is None:
             found.send_signal(Signal.CANCEL, now)
-    # A run may have started while its cancel was noted; the next heartbeat brings it again.
+    # A run may have started while its cancel was recorded; the next heartbeat returns it again.
     core.cancels.intersection_update(core.held)
 
 
 def _claim_of(core: WorkerCore, n: int, now: float, *, start: bool = False) -> Claim | None:
-    """Return what to claim now; None while the lease is uncertain."""
+    """Return the parameters of the next claim; None while the lease is uncertain."""
     session_id = core.session.session_id
     if n <= 0 or session_id is None or not core.session.is_safe:
         return None

@@ -1,1 +1,1 @@
-"""Commands for customers and API keys."""
+"""Commands for API keys."""

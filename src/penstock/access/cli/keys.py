@@ -106,7 +106,7 @@ def revoke(app: App, key_id: str, reason: str) -> None:
 
 
 def _show_once(app: App, made: IssuedKey) -> None:
-    """Print the key on a line of its own, so that it can be piped, followed by hints."""
+    """Print the key on a separate line, so that it can be piped, followed by hints."""
     info = made.info
     if made.key is None:
         raise Conflict(

@@ -1,8 +1,8 @@
 """Use cases of the dashboard's sessions: open, find, list, close.
 
 A session of a key acts as the key: it has the key's role and customer, and ends with the key and
-with the secret it was opened with. A session of a person has the role that the settings gave it.
-Both end after 12 hours or, for an admin, after 30 minutes in which the person does nothing.
+with the secret it was opened with. A session of a person has the role that the settings assign.
+Both end after 12 hours or, for an admin, after 30 minutes of inactivity.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from penstock.db.store import Transactions, Tx
 LIFETIME_US: Final = 12 * HOUR
 ADMIN_IDLE_US: Final = 30 * MINUTE
 ID_LENGTH: Final = 16
-"""Characters of a token's hash that name its session in a list."""
+"""Number of characters of a token's hash that identify its session in a list."""
 TEXT_MAX: Final = 200
 
 
 class OpenedLogin(NamedTuple):
-    """A new session: the token of its cookie, which is not stored, and when it ends."""
+    """A new session: the token for its cookie, which is not stored, and its end time."""
 
     token: str
     principal: Principal
@@ -46,7 +46,7 @@ class OpenedLogin(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a session is opened, as the browser says; shown in the list of sessions."""
+    """Address and browser of a session, shown in the list of sessions."""
 
     address: str = ""
     agent: str = ""
@@ -192,10 +192,10 @@ class Logins:
         return self._store.write(body)
 
     def find(self, token: str, *, is_use: bool = True) -> Principal | None:
-        """Return whom a session acts for; None if it has ended or never existed.
+        """Return the principal of a session; None if it has ended or never existed.
 
-        token: the secret of the session's cookie. is_use: whether a person does something, which
-        keeps an admin's session open; a page that refreshes itself does not.
+        token: the secret of the session's cookie. is_use: whether a person made the request, which
+        keeps an admin's session open; the automatic refresh of a page does not count.
         """
         self._names.require_unscoped("sessions of the dashboard")
         token_hash = api_keys.hash_secret(token)
@@ -242,7 +242,7 @@ class Logins:
 
 
 def _principal_of(tx: Tx, login: LoginRow) -> Principal | None:
-    """Return whom a session acts for; None if its key has ended."""
+    """Return the principal of a session; None if its key has ended."""
     if login.person is not None and login.role is not None:
         return Principal(
             key_id=0,
@@ -257,7 +257,7 @@ def _principal_of(tx: Tx, login: LoginRow) -> Principal | None:
 
 
 def _principal(row: KeyRow, secret_hash: str, now: int) -> Principal | None:
-    """Return whom a key stands for if that secret of it is valid, else None."""
+    """Return the principal of a key if the given secret is valid, else None."""
     state = state_at(row, now)
     is_current = secret_hash == row.hash
     is_previous = secret_hash == row.previous_hash and state is KeyState.ROTATING

@@ -125,7 +125,7 @@ class NameResolver:
         self._bound: tuple[str, int] | None = None
 
     def scoped(self, customer_id: str, number: CustomerKey) -> NameResolver:
-        """Return names bound to one customer that share this cache."""
+        """Return a resolver bound to one customer that shares this cache."""
         assert self._bound in (None, (customer_id, number)), "bound to another customer"
         names = NameResolver(self._store, self._clock)
         names._cache = self._cache
@@ -133,25 +133,26 @@ class NameResolver:
         return names
 
     def apart(self) -> NameResolver:
-        """Return the same names with a separate cache, for work that is rolled back."""
+        """Return a resolver with a separate cache, for work that is rolled back."""
         names = NameResolver(self._store, self._clock)
         names._bound = self._bound
         return names
 
     @property
     def customer_id(self) -> str | None:
-        """Customer these names are bound to; None if unbound."""
+        """Customer that this resolver is bound to; None if unbound."""
         return None if self._bound is None else self._bound[0]
 
     @property
     def default_customer(self) -> str:
-        """Customer of a submission that names none: the bound one, else `default`."""
+        """Customer used when a submission names none: the bound one, else `default`."""
         return DEFAULT_CUSTOMER if self._bound is None else self._bound[0]
 
     def customer_or_default(self, customer_id: str | None) -> str:
-        """Return a customer as it is given, or the default one for None.
+        """Return the given customer, or the default one for None.
 
-        Empty text is not None: a sender that lost its customer must not write to another's data.
+        Empty text is not treated as None: a caller that lost its customer must not write to
+        another's data.
         """
         return self.default_customer if customer_id is None else check_customer(customer_id)
 
@@ -292,7 +293,8 @@ class NameResolver:
         return is_due
 
     def _read(self, tx: Tx | None) -> Mapping[str, PipelineInfo]:
-        # The age counts from before the read, so that what is registered meanwhile is seen in time.
+        # The age counts from before the read, so that a registration during the read is seen in
+        # time.
         until = self._clock.monotonic() + CACHE_TTL_S
         pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
         self._cache.declared = _Declared(pipelines, until)

@@ -67,7 +67,7 @@ def paged_part(
     cursor: str | None,
     filters: Mapping[str, Any] | None = None,
 ) -> Page[Item]:
-    """Return one page of a list that goes on at a position of its own, even after few rows."""
+    """Return one page of a list whose next position is given separately, even after few rows."""
     question = {
         "list": what,
         "for": names.customer_id,

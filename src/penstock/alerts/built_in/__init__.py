@@ -1,1 +1,1 @@
-"""The rules over measurements that Penstock comes with."""
+"""Built-in rules over measurements."""

@@ -10,7 +10,7 @@ from penstock.core.clock import Micros, format_duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A metric at or above a threshold, for a time."""
+    """A condition that holds once a metric has been at or above a threshold for a time."""
 
     metric: str
     severity: str
@@ -18,7 +18,7 @@ class Condition:
     hold_us: Micros = 0
 
     def words(self) -> str:
-        """Return the condition in words."""
+        """Return the condition in plain language."""
         hold = f" for {format_duration(self.hold_us)}" if self.hold_us else ""
         value = shown_value(self.metric, self.threshold)
         return f"{self.severity} if {METRICS[self.metric].words} is at least {value}{hold}"
@@ -29,7 +29,7 @@ class Rule:
     """A rule over measurements.
 
     `message` and `command` may name `{subject}`, `{value}` and the facts of a measurement. A
-    measurement may have a command that mends its subject; it comes first unless `has_own_command`.
+    measurement may have a command that fixes its subject; it comes first unless `has_own_command`.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Rule:
     source: str = "built in"
 
     def words(self) -> str:
-        """Return the condition in words."""
+        """Return the condition in plain language."""
         return "; ".join(one.words() for one in self.conditions)
 
 
 def rule(name: str, message: str, command: str, *conditions: Condition) -> Rule:
-    """Return a rule that is built in."""
+    """Return a built-in rule."""
     return Rule(name=name, conditions=conditions, message=message, command=command)
 
 

@@ -1,1 +1,1 @@
-"""How notices look in each kind of channel, and how they are sent."""
+"""Format and delivery of notices for each kind of channel."""

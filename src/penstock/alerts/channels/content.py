@@ -19,7 +19,7 @@ from penstock.core.ids import encode
 from penstock.core.redact import redact, redact_text
 
 SHOWN_MAX: Final = 20
-"""Alerts that a message to people lists."""
+"""Maximum number of alerts that a message for people lists."""
 TEXT_MAX: Final = 1_000
 _WORDS: Final = {
     "opened": "fires",
@@ -31,7 +31,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertText:
-    """An alert in a notice."""
+    """An alert as a notice shows it."""
 
     alert_id: str
     rule: str
@@ -54,7 +54,7 @@ class AlertText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeContent:
-    """What a notice says."""
+    """The unformatted content of a notice: the change, a title and the alerts."""
 
     notice_id: str
     change: str
@@ -81,7 +81,7 @@ class NoticeContent:
 
 
 def content_of(notice: LeasedNotice) -> NoticeContent:
-    """Return what a notice says."""
+    """Return the content of a notice."""
     alerts = tuple(_alert(item, notice.kind) for item in notice.items)
     worst = max((one.severity for one in alerts), key=rank, default=SEVERITIES[0])
     return NoticeContent(

@@ -46,7 +46,7 @@ class OutgoingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Values that a channel needs to send: where to, and as whom."""
+    """Destination and credentials of a channel."""
 
     url: str = ""
     token: str = field(default="", repr=False)

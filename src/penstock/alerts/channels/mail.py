@@ -1,6 +1,6 @@
 """Notices as e-mails.
 
-Pure. The message id is that of the notice, so that a mail server drops a repeated one.
+Pure. The message id is the id of the notice, so that a mail server drops a duplicate.
 """
 
 from __future__ import annotations

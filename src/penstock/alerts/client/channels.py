@@ -1,4 +1,4 @@
-"""Use cases of rules, channels and notices: what opens alerts, and how they reach people."""
+"""Use cases of alert rules, channels and notices."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class AlertChannels:
         self._actor = actor
 
     def rules(self) -> Rules:
-        """List the rules that open alerts, with how often they fired."""
+        """List alert rules and how often they fired."""
         self._names.require_unscoped("rules of alerts")
         declared, fired = self._store.read(lambda tx: (rules_read(tx), rule_counts(tx, DAYS)))
         return rule_records(declared, fired)
 
     def measured(self) -> MeasuredFleet:
-        """Return what rules measure now, and the number of open alerts by rule and severity."""
+        """Return the current measurements of rules, and open alerts by rule and severity."""
         self._names.require_unscoped("measurements of alert rules")
         return self._store.read(lambda tx: MeasuredFleet(measure(tx), open_counts(tx)))
 
     def channels(self) -> Channels:
-        """List the channels that bring alerts to people, and whether they work."""
+        """List notification channels and whether they work."""
         self._names.require_unscoped("channels of alerts")
         return [channel_record(row) for row in self._store.read(channel_list)]
 
@@ -72,7 +72,7 @@ class AlertChannels:
         """Send a test message through a channel.
 
         It is queued like any notice and sent within seconds by a running process; `notice` returns
-        what became of it. It is tried once.
+        the outcome. It is tried once.
         """
         self._names.require_unscoped("channels of alerts")
 
@@ -85,7 +85,7 @@ class AlertChannels:
         return self._store.write(body)
 
     def resend(self, channel: ChannelName) -> Resent:
-        """Send notices of a channel again that were given up; return their number."""
+        """Send the abandoned notices of a channel again; return their number."""
         self._names.require_unscoped("channels of alerts")
 
         def body(tx: Tx) -> int:

@@ -1,4 +1,4 @@
-"""The service that evaluates rules of users' own, which pipelines declare in Python.
+"""The service that evaluates the alert rules that pipelines declare in Python.
 
 It runs where the code is: in scheduler processes that load the pipelines. One process at a time
 calls the function of a rule, at most once in its interval. A function that raises opens the alert
@@ -44,7 +44,7 @@ class CustomRules:
     name = ACTOR
 
     def __init__(self, store: Transactions, pipelines: Sequence[Pipeline], client: object) -> None:
-        """`client` is what the functions of rules are called with."""
+        """`client` is the argument passed to the functions of rules."""
         self._store = store
         self._client = client
         self._declared = [(one.name, rule) for one in pipelines for rule in one.alerts]

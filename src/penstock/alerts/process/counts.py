@@ -14,7 +14,7 @@ BOUNDS_MS: Final = (
     100, 250, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000,
 )  # fmt: skip
 ORDINARY: Final = frozenset({404, 409, 410, 412, 423, 429})
-"""Statuses below 500 that ordinary use has: not found, in conflict, too many requests."""
+"""Statuses below 500 that occur in ordinary use: not found, conflict, too many requests."""
 
 
 class ProcessCounts:
@@ -37,7 +37,7 @@ class ProcessCounts:
             self._counts[GATE_CHECK, str(bound)] += 1
 
     def take(self) -> dict[tuple[str, str], int]:
-        """Return the counts and begin again."""
+        """Return the counts and reset them."""
         with self._lock:
             taken, self._counts = self._counts, Counter()
         return dict(taken)
@@ -56,7 +56,7 @@ def request_bucket(status: int) -> str:
 
 
 def percentile_ms(buckets: Mapping[int, int], share: float) -> int | None:
-    """Return the bound below which a share of the counted times lies; None without any."""
+    """Return the bound below which a share of the counted times lies; None if there are none."""
     total = sum(buckets.values())
     seen = 0
     for bound in sorted(buckets):

@@ -1,4 +1,4 @@
-"""The process reporter: stores what this process counted, for rules over all processes."""
+"""The process reporter: stores the counts of this process, for rules over all processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProcessReporter:
         return call
 
     def run_once(self) -> int:
-        """Store what was counted; return how many counts."""
+        """Store the counts; return their number."""
         taken = self._counts.take()
         if not taken:
             return 0

@@ -19,7 +19,7 @@ from penstock.db.store import Tx
 SAMPLE_EVERY: Final = 5 * MINUTE
 SAMPLES_KEPT: Final = 2 * HOUR
 BACKLOG_MIN: Final = 10
-"""Backlogs below this are not called growing."""
+"""Backlog size below which growth is not measured."""
 BACKLOG_BOUND: Final = 10_000
 RECENT_US: Final = 10 * MINUTE
 BOUND: Final = 2_000
@@ -27,7 +27,7 @@ PERMISSION_ERRORS: Final = (
     "AUTHENTICATION_FAILED", "AUTHORIZATION_FAILED", "PERMISSION_DENIED", "PermissionDenied",
     "PermissionError", "Forbidden", "Unauthenticated", "Unauthorized",
 )  # fmt: skip
-"""Types of errors that no retry mends, because a permission is missing."""
+"""Error types that retries cannot fix, because a permission is missing."""
 
 
 def measure_deliveries(tx: Tx, now: Micros) -> list[Measurement]:
@@ -114,7 +114,7 @@ def backlogs_sample(tx: Tx) -> None:
 def growing_minutes(samples: Sequence[tuple[Micros, int]]) -> float:
     """Return for how long a backlog has grown from sample to sample; samples in order of time.
 
-    A backlog at the bound of the count goes on growing.
+    A backlog at the bound of the count keeps growing.
     """
     last_at, last = samples[-1]
     if last < BACKLOG_MIN:

@@ -26,16 +26,16 @@ WINDOW_US: Final = 28 * DAY
 CHECKS_MIN: Final = 20
 CHECKS_BOUND: Final = 10_000
 FAILED_CHECKS_MIN: Final = 5
-"""Failed checks of history below which no command is searched."""
+"""Minimum number of failed history checks for which a fix is searched."""
 RESULTS_MIN: Final = 10
-"""Results in six hours below which a burn rate says nothing."""
+"""Minimum number of results in six hours for a meaningful burn rate."""
 MEAN_MIN: Final = 3
 SHOWN_US: Final = 10 * MINUTE
 """How long a missed target is shown after the flow has ended."""
 
 
 def measure_flows(tx: Tx, now: Micros) -> list[Measurement]:
-    """Measure what rules compare about flows, their data and service levels."""
+    """Measure flows, their data and service levels."""
     return [
         *_late(tx, now),
         *_quality(tx, now),
@@ -203,7 +203,7 @@ def _checks(tx: Tx, now: Micros) -> list[Measurement]:
 
 
 def _history_fix(tx: Tx, now: Micros, pipeline_key: int, pipeline: str) -> str | None:
-    """Return the command that brings the days that the newest failed check of history lacks."""
+    """Return the command that fills the days that the newest failed history check found missing."""
     params = {"pipeline": pipeline_key, "since": now - 6 * HOUR}
     row = first(tx.rows("measure_failed_history", params))
     if row is None:

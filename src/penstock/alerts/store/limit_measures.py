@@ -1,4 +1,4 @@
-"""Measurements of what waits: requests for limits, entries for an audit sink."""
+"""Measurements of waiting requests for limits and of unshipped journal entries."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ SAMPLE: Final = 500
 RECENT_US: Final = 10 * MINUTE
 PATIENCE_US: Final = 5 * MINUTE
 FLOOD_MIN: Final = 100
-"""Ready runs of a pool from which on the alert names whose they are."""
+"""Ready runs of a pool at which the alert names the customers."""
 RUNS_MIN: Final = 20
-"""Ended runs, or results of deliveries, below which a share says nothing."""
+"""Minimum number of ended runs, or delivery results, for a meaningful share."""
 
 
 def measure(tx: Tx) -> list[Measurement]:
-    """Measure everything that rules compare, in one read."""
+    """Measure all metrics of the rules, in one read."""
     now = tx.now()
     return [
         *_dead_letters(tx, now),
@@ -50,7 +50,7 @@ def measure(tx: Tx) -> list[Measurement]:
 
 
 def conditions_read(tx: Tx) -> dict[str, Micros]:
-    """Return since when each condition holds."""
+    """Return the time since which each condition holds."""
     return {key: int(since) for key, since in tx.rows("alert_conditions_read")}
 
 

@@ -28,7 +28,7 @@ GROUP_MAX = 100
 
 
 def sender_work(tx: Tx) -> SenderWork:
-    """Return what there is to do, without taking a lock."""
+    """Return the pending work, without taking a lock."""
     now, *flags = one(tx.rows("alert_sender_work"))
     return SenderWork(now, *(bool(flag) for flag in flags))
 
@@ -36,8 +36,8 @@ def sender_work(tx: Tx) -> SenderWork:
 def changes_take(tx: Tx, most: int, wait_us: int) -> list[AlertChange]:
     """Delete and return the changes to report, in order.
 
-    None before the oldest has waited for `wait_us`, so that alerts of one cause share a notice, or
-    while another transaction does this.
+    Returns none before the oldest has waited for `wait_us`, so that alerts with one cause share a
+    notice, or while another transaction routes changes.
     """
     oldest, now = one(tx.rows("alert_changes_oldest"))
     if oldest is None or oldest > now - wait_us or not one(tx.rows("alert_sender_lock"))[0]:
@@ -47,7 +47,7 @@ def changes_take(tx: Tx, most: int, wait_us: int) -> list[AlertChange]:
 
 
 def channels_notified(tx: Tx, ids: Sequence[int]) -> dict[int, set[str]]:
-    """Return the channels that have been given a notice that these alerts opened, by alert."""
+    """Return the channels to which the opening of these alerts was routed, by alert."""
     found: dict[int, set[str]] = {}
     for alert_id, channel in tx.rows("alert_notice_channels", {"ids": sorted(set(ids))}):
         found.setdefault(alert_id, set()).add(channel)
@@ -76,7 +76,7 @@ def notice_put(
 def channels_declare(
     tx: Tx, channels: Sequence[tuple[str, str, str, Sequence[str], str | None]]
 ) -> None:
-    """Store what the settings declare: name, kind, target, routes and fallback of each channel."""
+    """Store the channels of the settings: name, kind, target, routes and fallback of each."""
     rows = [
         (name, kind, target, msgspec.json.encode(list(routes)).decode(), fallback)
         for name, kind, target, routes, fallback in channels
@@ -91,7 +91,7 @@ def channel_list(tx: Tx) -> list[ChannelRow]:
 
 
 def channels_health(tx: Tx) -> dict[str, ChannelHealth]:
-    """Return how channels do, by name."""
+    """Return the health of channels, by name."""
     return {
         name: ChannelHealth(failures, since)
         for name, failures, since in tx.rows("alert_channels_health")
@@ -109,7 +109,7 @@ def notice_sent(
 ) -> LeasedNotice | None:
     """Record that a notice was sent; return the next one, under the same lease.
 
-    is_last: end the lease instead, so that one channel does not hold up a pass.
+    is_last: end the lease instead, so that one channel does not delay a pass.
     """
     end = {"notice_id": notice.notice_id, "state": "sent", "error": None}
     tx.rows("alert_notice_end", end)
@@ -121,7 +121,7 @@ def notice_sent(
 
 
 def notice_dead(tx: Tx, notice: LeasedNotice, error: str, lease_us: int) -> LeasedNotice | None:
-    """Give a notice up; return the next one, under the same lease."""
+    """Abandon a notice; return the next one, under the same lease."""
     end = {"notice_id": notice.notice_id, "state": "dead", "error": error}
     tx.rows("alert_notice_end", end)
     tx.run("alert_channel_error", {"name": notice.channel, "error": error})
@@ -129,7 +129,7 @@ def notice_dead(tx: Tx, notice: LeasedNotice, error: str, lease_us: int) -> Leas
 
 
 def notice_failed(tx: Tx, notice: LeasedNotice, error: str, delay_us: int) -> ChannelHealth | None:
-    """Record a failure, end the lease, and let the channel wait; None if the lease was lost."""
+    """Record a failure, end the lease, and delay the channel; None if the lease was lost."""
     tx.run("alert_notice_failed", {"notice_id": notice.notice_id, "error": error})
     params = {"name": notice.channel, "token": notice.token, "error": error, "delay_us": delay_us}
     row = first(tx.rows("alert_channel_failed", params))
@@ -137,24 +137,24 @@ def notice_failed(tx: Tx, notice: LeasedNotice, error: str, delay_us: int) -> Ch
 
 
 def notices_move(tx: Tx, channel: str, fallback: str, after_us: int) -> int:
-    """Give what has waited for a failing channel to its fallback; return the number of notices."""
+    """Move notices that have waited for a failing channel to its fallback; return their number."""
     params = {"channel": channel, "fallback": fallback, "after_us": after_us}
     return tx.run("alert_notices_move", params)
 
 
 def notices_give_up(tx: Tx, after_us: int) -> list[str]:
-    """Give up what has waited too long; return the channel of each notice."""
+    """Abandon notices that have waited too long; return the channel of each."""
     return [str(row[0]) for row in tx.rows("alert_notices_give_up", {"after_us": after_us})]
 
 
 def notices_resend(tx: Tx, channel: str) -> int:
-    """Send notices again that were given up; return their number."""
+    """Send abandoned notices again; return their number."""
     tx.rows("alert_channel_try_now", {"name": channel})
     return tx.run("alert_notices_resend", {"channel": channel})
 
 
 def notice_test(tx: Tx, channel: str) -> int | None:
-    """Add a test notice that is sent at once; None if the channel does not exist."""
+    """Add a test notice that is sent immediately; None if the channel does not exist."""
     if not tx.rows("alert_channel_try_now", {"name": channel}):
         return None
     params = {"channel": channel, "kind": "test", "grouping": "test"}

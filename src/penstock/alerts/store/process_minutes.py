@@ -1,4 +1,4 @@
-"""Counts of processes by minute: what they add, and what rules measure of them."""
+"""Counts of processes by minute, and the measurements that rules derive from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERRORS_US: Final = 5 * MINUTE
 REJECTIONS_US: Final = 10 * MINUTE
 CHECKS_US: Final = 10 * MINUTE
 REQUESTS_MIN: Final = 20
-"""Requests below which a share says nothing."""
+"""Minimum number of requests for a meaningful share."""
 
 
 def process_minutes_add(tx: Tx, rows: Sequence[tuple[str, str, int]]) -> None:

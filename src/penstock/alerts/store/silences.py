@@ -1,7 +1,7 @@
-"""Silences: periods in which matching alerts make no notices.
+"""Silences: periods during which no notices are sent about matching alerts.
 
 An alert that a silence matches is marked with it, so that lists and the alert sender need no
-matching of their own. The sender keeps the marks current: a silence that starts later, or ends,
+separate matching. The sender keeps the marks current: a silence that starts later, or ends,
 takes effect in its next pass.
 """
 
@@ -94,7 +94,7 @@ def silence_end(tx: Tx, silence_id: int, actor: str) -> bool:
 
 
 def silences_refresh(tx: Tx) -> int:
-    """Mark alerts that a silence matches; unmark and report those whose silence is over.
+    """Mark alerts that a silence matches; unmark and report those whose silence has ended.
 
     Return how many are no longer silenced.
     """

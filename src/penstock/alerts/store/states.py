@@ -1,4 +1,4 @@
-"""Alerts as people act on them: read, acknowledge, resolve."""
+"""Read, acknowledge and resolve alerts."""
 
 from __future__ import annotations
 

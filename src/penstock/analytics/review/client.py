@@ -31,7 +31,7 @@ class Reviews:
     def health(
         self, *, pipeline: PipelineFilter = None, customer: CustomerFilter = None
     ) -> DailyHealth:
-        """Run the daily checks over the last day and what is live now."""
+        """Run the daily checks over the last day and the live work."""
         now = self._store.read(lambda tx: tx.now())
         figures = self._figures
         acks = figures.acknowledgments(pipeline=pipeline, customer=customer, hours=24)
@@ -64,7 +64,7 @@ class Reviews:
         customer: CustomerFilter = None,
         days: Annotated[int, _DAYS] = 7,
     ) -> WeeklyReview:
-        """Return the review of a week: what failed, how it developed, and what to do about it."""
+        """Return the weekly review: failures, trends and recommended actions."""
         figures = self._figures
         health = figures.dependency_health(pipeline=pipeline, customer=customer, days=days)
         trends = figures.trends(pipeline=pipeline, customer=customer, days=days)

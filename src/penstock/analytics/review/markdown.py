@@ -73,7 +73,7 @@ def title_of(review: WeeklyReview) -> str:
 
 
 def summary_of(review: WeeklyReview) -> str:
-    """Return the week in two sentences."""
+    """Summarize the week in two sentences."""
     completed = sum(one.completed for one in review.runs)
     failed = sum(one.failed for one in review.runs)
     share = f" ({failed / (completed + failed):.1%})" if completed + failed else ""
@@ -89,7 +89,7 @@ def summary_of(review: WeeklyReview) -> str:
 
 
 def counted(action: ReviewAction) -> str:
-    """Return what was counted: "27 historical failures"."""
+    """Return the count as text: "27 historical failures"."""
     if action.kind == "overrides":
         return f"{action.count:,} executions under overrides"
     return f"{action.count:,} {action.kind.replace('_', '-')} failures"
@@ -122,12 +122,12 @@ def _cell(value: object) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as a percentage; empty for none."""
+    """Return a share as a percentage; empty for None."""
     return "" if share is None else f"{share:.1%}"
 
 
 def span(value: timedelta | None) -> str:
-    """Return a duration in its two largest units; empty for none."""
+    """Return a duration in its two largest units; empty for None."""
     if value is None:
         return ""
     seconds = round(value.total_seconds())

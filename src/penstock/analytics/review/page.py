@@ -1,4 +1,4 @@
-"""The weekly report as one HTML file: charts inline, no request to anywhere. Pure."""
+"""The weekly report as one self-contained HTML file with inline charts. Pure."""
 
 from __future__ import annotations
 

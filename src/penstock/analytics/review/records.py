@@ -35,9 +35,9 @@ class DailyCheck(Record):
     limit: float
     """The value from which the check fails."""
     text: str
-    """The value in a sentence, with what it is about."""
+    """The value in a sentence, with its subject."""
     command: str | None
-    """Command that leads to the cause; null if the check passed."""
+    """Command that shows the cause; null if the check passed."""
 
 
 class DailyHealth(Record):
@@ -73,7 +73,7 @@ class ReviewedProcessor(Record):
 
 
 class ReviewAction(Record):
-    """A threshold that was exceeded in the week, and what to do."""
+    """A threshold that was exceeded during the week, and the recommended action."""
 
     kind: Literal["same_day", "historical", "optional", "overrides"]
     """What was counted."""
@@ -84,15 +84,15 @@ class ReviewAction(Record):
     count: int
     """How often it happened."""
     threshold: int
-    """Count above which something should be done."""
+    """Count above which action is recommended."""
     text: str
-    """What to do."""
+    """Recommended action."""
     command: str
-    """Command to begin with."""
+    """First command to run."""
 
 
 class WeeklyReview(Record):
-    """What happened in seven days, and what should be done about it."""
+    """Review of seven days: failures, trends and recommended actions."""
 
     as_of: Time
     """Time at which the data was read, by the database clock."""

@@ -50,7 +50,7 @@ def stacked_bars(labels: Sequence[str], series: Sequence[Series], *, height: int
 def named_bars(
     rows: Sequence[tuple[str, float, float | None]], *, css: str = "bad", unit: str = ""
 ) -> str:
-    """Return a bar for each name; the second value is drawn as a mark, for the period before."""
+    """Return a bar for each name; the second value, of the previous period, is drawn as a mark."""
     top = max((max(value, before or 0) for _, value, before in rows), default=0) or 1
     left, row_height = 230, 24
     space = WIDTH - left - 60

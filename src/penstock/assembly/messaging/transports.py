@@ -5,7 +5,7 @@
     nats://one:4222,two:4222             NATS JetStream (penstock-engine[nats])
     pubsub://my-project                  Google Pub/Sub (penstock-engine[pubsub])
 
-A program that takes the URL from its environment moves between them without a change of code.
+A program that reads the URL from its environment can switch transports without a code change.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EXPECTED: Final = "sqlite:PATH, postgresql://…, https://…, nats://… or pub
 
 @contextlib.contextmanager
 def open_transport(url: str | None = None, *, actor: str = "python") -> Iterator[Transport]:
-    """Open a transport, and close it at the end.
+    """Open a transport, and close it when the block ends.
 
     url: address of the transport; by default the setting `transport_url`, or else the embedded bus
     in the database of the settings. actor: name under which changes are recorded.
@@ -92,7 +92,7 @@ def build_bridges(
 def declarations(modules: Sequence[str]) -> tuple[list[TopicSpec], list[SubscriptionSpec]]:
     """Return the topics and subscriptions that modules declare at their top level.
 
-    A specification may be a value of its own or an item of a list or tuple.
+    A specification may be a single value or an item of a list or tuple.
     """
     topics: list[TopicSpec] = []
     subscriptions: list[SubscriptionSpec] = []
@@ -107,7 +107,7 @@ def declarations(modules: Sequence[str]) -> tuple[list[TopicSpec], list[Subscrip
 
 
 def transport_problems(settings: Settings) -> list[str]:
-    """List what is wrong with brokers: those that cannot be reached, and drift."""
+    """List problems of brokers: unreachable ones, and drift."""
     found: list[str] = []
     for one in parse_bridges(settings.bridges):
         topics, subscriptions = one.incoming()

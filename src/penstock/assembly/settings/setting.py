@@ -1,4 +1,4 @@
-"""One declared setting: what it is called, what it accepts, and how a value of it is read."""
+"""One declared setting: its name, its allowed values and its parser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["text", "int", "float", "duration", "list", "table"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting: everything that its sources, its flag and its documentation need."""
+    """One setting, with the data for its sources, its flag and its documentation."""
 
     name: str
     kind: Kind
@@ -42,7 +42,9 @@ class Setting:
 
 
 def read_value(setting: Setting, value: Any) -> Any:
-    """Read a value from a file, the environment or a flag; refuse what the setting excludes."""
+    """Read a value from a file, the environment or a flag; raise SettingsError if it is not
+    allowed.
+    """
     if setting.kind == "list":
         return _list(setting, value)
     if setting.kind == "table":

@@ -1,4 +1,4 @@
-"""What has changed since a position in the journal, as hints for pages that are open."""
+"""Changes since a position in the journal, as hints for open pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JournalPosition(NamedTuple):
 
 
 class ChangedSubject(NamedTuple):
-    """Something that has a new entry in the journal."""
+    """A subject with a new journal entry."""
 
     kind: str
     subject: int
@@ -30,7 +30,7 @@ class ChangedSubject(NamedTuple):
 
 
 class ChangeFigures(NamedTuple):
-    """Figures of what changes without an entry in the journal; they differ after a change."""
+    """Figures about changes that are not in the journal; they differ after each change."""
 
     alerts: dict[CustomerKey | None, tuple[int, ...]]
     claims: int
@@ -38,12 +38,12 @@ class ChangeFigures(NamedTuple):
 
 
 class RecentChanges(NamedTuple):
-    """What has changed since a position, and the position after it."""
+    """Changes since a position, and the position after them."""
 
     position: JournalPosition
     subjects: list[ChangedSubject]
     is_cut: bool
-    """Whether entries were passed over because there were too many."""
+    """Whether entries were skipped because there were too many."""
     figures: ChangeFigures
 
 
@@ -54,7 +54,7 @@ def changes_end(tx: Tx) -> JournalPosition:
 
 
 def changes_after(tx: Tx, after: JournalPosition) -> RecentChanges:
-    """Return what has changed since a position; bounded."""
+    """Return the changes since a position; bounded."""
     params = {"cluster": after.cluster, "after_xid": str(after.xid), "after_seq": after.seq,
               "n": ENTRIES_MAX}  # fmt: skip
     rows = tx.rows("changes_after", params)

@@ -1,4 +1,4 @@
-"""Until when ended records are kept: the spans that the pruner applies, stored as counters."""
+"""Retention of ended records, as the pruner applies it, stored as counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kept_record(tx: Tx, spans: Mapping[str, Micros]) -> None:
 
 
 def kept_until(tx: Tx, name: str, at: Micros | None) -> Micros | None:
-    """Return until when a record that ended at a time is kept; None before the first pruning."""
+    """Return the time until which an ended record is kept; None before the first pruning."""
     if at is None:
         return None
     row = first(tx.rows("counter_get", {"name": name}))

@@ -1,4 +1,4 @@
-"""Events about what a transaction changed, emitted once it is durable."""
+"""Events about the changes of a transaction, emitted once it is durable."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from penstock.db.store import Tx
 
 
 def emit_after_commit(tx: Tx, kind: type[Event], make: Callable[[], Iterable[Event]]) -> None:
-    """Emit facts of a transaction after its commit; they are made only if they have subscribers.
+    """Emit the events of a transaction after its commit; they are built only if they have
+    subscribers.
 
-    kind: what they are; one of several kinds stands for all of them.
+    kind: type of the events; if there are several types, any one of them.
     """
     events = tx.events
     if not isinstance(events, Events) or not events.wants(kind):

@@ -46,7 +46,7 @@ def diff(app: App, modules: Sequence[str], where: str | None) -> None:
 @dry_run_option
 @click.pass_obj
 def apply(app: App, modules: Sequence[str], where: str | None, yes: bool) -> None:
-    """Create or change topics and subscriptions as declared; what is not declared stays."""
+    """Create or change topics and subscriptions as declared; undeclared ones are left unchanged."""
     with _compared(app, modules, where) as (transport, declared, found):
         fixed = [one for one in found if not one.is_mendable]
         if fixed:

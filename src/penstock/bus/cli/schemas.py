@@ -1,4 +1,4 @@
-"""`penstock schemas`: definitions that the messages of topics must have, and their revisions."""
+"""`penstock schemas`: definitions that the messages of topics must match, and their revisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT_OPTION = click.option(
 
 @click.group(cls=Group)
 def schemas() -> None:
-    """Create and list schemas of messages; add, list and repeat their revisions."""
+    """Create and list message schemas; add, list and roll back revisions."""
 
 
 @schemas.command("list")
@@ -51,7 +51,7 @@ def list_(app: App, customer: str | None, limit: int) -> None:
 @LIMIT_OPTION
 @click.pass_obj
 def revisions(app: App, name: str, customer: str | None, limit: int) -> None:
-    """List the revisions of a schema, the newest first."""
+    """List the revisions of a schema, newest first."""
     with app.connect() as client:
         page = collect(
             lambda n, cursor: client.schemas.revisions(
@@ -130,7 +130,7 @@ def rollback(app: App, name: str, revision: str, customer: str | None) -> None:
 @dry_run_option
 @click.pass_obj
 def delete(app: App, name: str, revision: str | None, customer: str | None, yes: bool) -> None:
-    """Delete a schema, or one revision. Topics with a deleted schema accept nothing."""
+    """Delete a schema or one revision. Topics with a deleted schema reject all messages."""
     which = name if revision is None else f"{name}@{revision}"
     if not yes and not app.is_json and not app.is_dry_run:
         confirm(f"Delete the schema {which}? Topics that have it will refuse every message.")

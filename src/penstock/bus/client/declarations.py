@@ -96,7 +96,7 @@ class SubscriptionDeclarations:
     def change(
         self, name: SubscriptionName, change: Change, *, customer: Owner = None
     ) -> StoredSubscription:
-        """Replace the settings of a subscription by what `change` makes of the current ones."""
+        """Replace the settings of a subscription with the result of `change(current)`."""
 
         def body(tx: Tx) -> StoredSubscription:
             number = self._customer_key(tx, customer)
@@ -126,7 +126,7 @@ class SubscriptionDeclarations:
     ) -> StoredSubscription:
         """Pause or resume delivery. Leased deliveries can still be settled.
 
-        When it is resumed, deliveries that wait after a failure are due at once.
+        When it is resumed, deliveries that wait after a failure are due immediately.
         """
 
         def body(tx: Tx) -> StoredSubscription:
@@ -154,7 +154,7 @@ class SubscriptionDeclarations:
 
 
 def settings_of(stored: StoredSubscription) -> Subscription:
-    """Return the settings of a stored subscription, as its owner would declare them."""
+    """Return the settings of a stored subscription in the form of a declaration."""
     given: dict[str, Any] = {
         name: getattr(stored, name) for name in SubscriptionSettings.__struct_fields__
     }

@@ -1,4 +1,4 @@
-"""Use cases of schemas: revisions of definitions that the messages of topics must have."""
+"""Use cases of schemas: revisions of definitions that the messages of topics must match."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Schemas:
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[StoredSchema]:
-        """List the revisions of a schema, the newest first."""
+        """List the revisions of a schema, newest first."""
 
         def body(tx: Tx, after: list[int] | None) -> list[SchemaRow]:
             number = self._customer_key(tx, customer)
@@ -144,7 +144,7 @@ class Schemas:
     def delete(
         self, name: SchemaName, *, revision_id: RevisionId = None, customer: Owner = None
     ) -> None:
-        """Delete a schema, or one revision of it. Topics with a deleted schema accept nothing."""
+        """Delete a schema or one revision. Topics with a deleted schema reject all messages."""
         self._store.write(
             lambda tx: schema_delete(
                 tx, name, self._customer_key(tx, customer), self._actor, revision_id

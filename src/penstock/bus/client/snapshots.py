@@ -102,7 +102,7 @@ class Snapshots:
         *,
         customer: Owner = None,
     ) -> StoredSnapshot:
-        """Replace the labels and the end of a snapshot by what `change` makes of them."""
+        """Replace the labels and the expiry of a snapshot with the result of `change`."""
 
         def body(tx: Tx) -> StoredSnapshot:
             found = snapshot_get(tx, name, self._customer_key(tx, customer))
@@ -124,8 +124,8 @@ class Snapshots:
     ) -> SeekResult:
         """Set a subscription to a snapshot of its topic.
 
-        What the snapshot's subscription had not acked, and what was published later, is delivered
-        again; everything else is purged.
+        Messages that were unacked when the snapshot was taken, or published later, are delivered
+        again; all others are purged.
         """
 
         def begin(tx: Tx) -> tuple[SubscriptionRow, SnapshotRow, Seek]:

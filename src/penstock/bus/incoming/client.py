@@ -2,7 +2,7 @@
 
 The caller has already authenticated the sender. If the sender has a dead-letter policy, invalid
 (poison) messages are refused. Otherwise they are kept (their bytes in the dead-letter topic, an
-entry in the inbox) and accepted, because the sender would repeat them forever. The response is sent
+entry in the inbox) and accepted, because the sender would retry them forever. The response is sent
 after the commit, never before.
 """
 

@@ -1,6 +1,6 @@
 """The push envelope of external subscriptions, for the OpenAPI document.
 
-`bus.envelope` parses the requests; it is stricter and reports what is wrong.
+`bus.envelope` parses the requests; it is stricter and names the invalid field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class EnvelopeMessage(Record):
     """The message of a push envelope."""
 
     message_id: Annotated[str, Meta(max_length=255)] = field(name="messageId")
-    """Id of the message; a repeated id is the same message."""
+    """Id of the message; a repeated id is treated as a duplicate."""
     data: bytes = b""
     """Payload of the message, base64-encoded."""
     attributes: dict[str, str] = field(default_factory=dict)
@@ -29,10 +29,10 @@ class PushEnvelope(Record):
     """The push envelope of Google Cloud Pub/Sub."""
 
     message: EnvelopeMessage
-    """The message that is pushed."""
+    """The pushed message."""
     subscription: str
     """Full name of the subscription that pushes."""
     delivery_attempt: Annotated[int, Meta(ge=1)] | None = field(
         name="deliveryAttempt", default=None
     )
-    """Number of the attempt from 1, if the sender has a dead-letter policy."""
+    """Number of the attempt, counted from 1; present if the sender has a dead-letter policy."""

@@ -1,4 +1,4 @@
-"""Messages from outside, stored once; unusable ones become dead letters of the inbox."""
+"""Incoming messages, stored exactly once; unusable ones become dead letters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def topic_for_incoming(
 
 
 def incoming_publish(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage]) -> Published:
-    """Publish messages whose dedupe ids make a repeated delivery harmless."""
+    """Publish messages with dedupe ids, so that a repeated delivery has no effect."""
     done = message_publish_to(tx, topic, messages)
     if done.wake:
         tx.wake(sorted(done.wake))
@@ -42,7 +42,7 @@ def incoming_publish(tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage]) -
 def unusable_keep(
     tx: Tx, topic: OpenTopic, message: NewMessage, error_type: str, detail: Mapping[str, Any]
 ) -> None:
-    """Keep a message that cannot be published, and enter it into the inbox of dead letters."""
+    """Store a message that cannot be published as a dead letter."""
     done = incoming_publish(tx, topic, [message])
     if not done.new:
         return

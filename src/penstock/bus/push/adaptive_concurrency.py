@@ -6,11 +6,11 @@ one window of responses. Consecutive failures also lengthen the pause between re
 tenth of a second to a minute, so that an endpoint that is down does not use up the attempts of all
 waiting messages.
 
-`customer_share` bounds what the endpoints of one customer hold, so that another customer always
-finds requests free. `additional_requests` shares a bounded number of concurrent requests: one is
-reserved for every endpoint that has none in flight, and no endpoint takes more of the others than
-remain free. So slow endpoints of a customer never delay the first request of another one, as long
-as the customer's share is at least the number of its endpoints.
+`customer_share` limits the requests of one customer's endpoints, so that another customer can
+always start one. `additional_requests` shares a bounded number of concurrent requests: one is
+reserved for every endpoint that has none in flight, and an endpoint may hold at most half of the
+others. So slow endpoints of a customer never delay the first request of another one, as long as the
+customer's share is at least the number of its endpoints.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConcurrencyWindow:
 
     size: float = 1.0
     threshold: float = float(SIZE_MAX)
-    """Below this size the window doubles per epoch; half of the size at the last failure."""
+    """Size below which the window doubles per epoch; half of the size at the last failure."""
     failures: int = 0
     """Consecutive failures."""
     outstanding: int = 0
@@ -55,7 +55,7 @@ class ConcurrencyWindow:
 
 
 def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
-    """Return the window after a response of an endpoint that keeps up, whether or not it acked."""
+    """Return the window after a response from an endpoint that is not overloaded, acked or not."""
     grown = window.size + (1.0 if window.size < window.threshold else 1.0 / window.size)
     return replace(
         window,

@@ -1,4 +1,4 @@
-"""One push attempt: building the signed request, and settling the delivery by the response.
+"""One push attempt: builds the signed request, and settles the delivery by the response.
 
 Settling is one transaction: the ack or nack, the pause of a subscription whose endpoint is gone,
 and the alert about it commit together.
@@ -56,7 +56,7 @@ class PushAttempt:
     leased: LeasedDelivery
     leased_at: float
     share: float = 1.0
-    """Share of traces that are exported."""
+    """Fraction of traces that are exported."""
 
     @property
     def trace(self) -> tuple[str, str | None]:
@@ -72,7 +72,7 @@ class PushAttempt:
 
     @property
     def subscription_key(self) -> SubscriptionKey:
-        """Key of the subscription."""
+        """Database key of the subscription that the delivery belongs to."""
         return self.ready.subscription.subscription_key
 
 

@@ -1,7 +1,7 @@
-"""Requests in flight of one process, shared between endpoints: pushes, and HTTP processors.
+"""Requests in flight of one process, shared between endpoints of push subscriptions and processors.
 
-Every endpoint has a window that it learns (`bus.push.adaptive_concurrency`); the owner of slow
-endpoints never takes the requests of another.
+Every endpoint has an adaptive window (`bus.push.adaptive_concurrency`); slow endpoints of one owner
+never use up the requests of another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EndpointState:
     unacked: int = 0
     """Consecutive responses, or failures, that acked no message."""
     is_clean: bool = False
-    """The last response was a success, so no alert about the endpoint is open."""
+    """Whether the last response was a success, so that no alert about the endpoint is open."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class RequestsInFlight:
         return self.most - sum(one.held for one in self.endpoints.values())
 
     def take(self, number: int, now: float) -> int:
-        """Reserve as many requests as an endpoint may start now; return how many."""
+        """Reserve the requests that an endpoint may start now; return how many."""
         endpoint = self.endpoints[number]
         if now < endpoint.not_before:
             return 0

@@ -75,7 +75,9 @@ class PushResponse:
 
 PushSender: TypeAlias = Callable[[PushRequest], PushResponse]
 TokenSigner: TypeAlias = Callable[[str, str, str], str]
-"""Returns a signed token for an audience, an e-mail address and a customer ("": the system)."""
+"""Function that returns a signed token for an audience, an e-mail address and a customer ("" for
+the system).
+"""
 
 
 class PushVerdict(StrEnum):
@@ -84,7 +86,7 @@ class PushVerdict(StrEnum):
     ACK = "ack"
     NACK = "nack"
     GONE = "gone"
-    """The endpoint no longer exists: the subscription is paused until it is resumed."""
+    """The endpoint no longer exists: the subscription is paused until an operator resumes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ class PushConfig:
     endpoint: str
     oidc: OidcToken | None = None
     signing_secrets: tuple[str, ...] = ()
-    """Names of secrets (`whsec_…`), the newest first. Requests are signed with each of them."""
+    """Names of secrets (`whsec_…`), newest first. Requests are signed with each of them."""
     is_wrapped: bool = True
     """Whether the message is sent in a JSON envelope; otherwise the body is the message's data."""
     writes_metadata: bool = False
@@ -182,9 +184,9 @@ def build_request(
 
 
 def _trace_headers(delivery: Delivery) -> dict[str, str]:
-    """Return the ids of the cause as headers, as requests to HTTP processors have them.
+    """Return the correlation and cause ids as headers, as in requests to HTTP processors.
 
-    An id that is not valid as a header is only in the message.
+    An id that is not valid in a header is sent only in the message.
     """
     given = {name: delivery.attributes.get(key) for name, key in _TRACE_HEADERS.items()}
     return {name: text for name, text in given.items() if text and _CAUSE_ID.fullmatch(text)}
@@ -207,7 +209,7 @@ def verdict_of(status: int) -> PushVerdict:
 
 def slows_endpoint(status: int | None) -> bool:
     """Return whether a response, or None for no response, indicates an overloaded or failing
-    endpoint. Only these slow a subscription down: no response, a timeout, 429 and 5xx. Any other
+    endpoint. Only no response, a timeout, 429 and 5xx slow a subscription down. Any other
     status, such as 400 or 422 for a poison message, concerns that message only.
     """
     return status is None or status in OVERLOADED or status >= 500

@@ -48,13 +48,15 @@ DEADLINE_SHARE: Final = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PusherOptions:
-    """`threads` bounds requests in flight; 0 posts in the calling thread, one step at a time."""
+    """Options of the pusher. `threads` is the maximum number of requests in flight; 0 posts in the
+    calling thread.
+    """
 
     threads: int = 64
     concurrency_max: int = 1_000
     holder: str = "pusher"
     trace_share: float = 1.0
-    """Share of traces that are exported."""
+    """Fraction of traces that are exported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from penstock.egress.http_client import HttpClient, Request, RequestFailed
 
 
 def push_sender(egress: HttpClient) -> PushSender:
-    """Return a function that sends a post and returns its status, or why there was none."""
+    """Return a function that sends a POST request and returns its status, or why there was none."""
 
     def post(wanted: PushRequest) -> PushResponse:
-        # A consumer treats a message that arrives twice as a duplicate, so reuse is safe.
+        # A consumer treats a message that arrives twice as a duplicate, so reusing connections is
+        # safe.
         request = Request(
             url=wanted.url,
             headers=wanted.headers,

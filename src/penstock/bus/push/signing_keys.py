@@ -48,7 +48,7 @@ class SigningKeys:
         clock: Clock,
         cipher: KeyCipher | None = None,
     ) -> None:
-        """Without a `cipher` the keys are stored as they are."""
+        """Without a `cipher` the keys are stored unencrypted."""
         self._store = store
         self._cipher = cipher
         self._make = make
@@ -65,7 +65,7 @@ class SigningKeys:
             return self._known[0]
 
     def published(self) -> list[SigningKey]:
-        """Return the keys that tokens may be signed with, newest first; empty before first use."""
+        """Return the keys that verify issued tokens, newest first; empty before first use."""
         return list(self._load())
 
     def rotate(self, actor: str) -> SigningKey:

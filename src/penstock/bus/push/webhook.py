@@ -1,8 +1,8 @@
 """Signatures of Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`.
 
 Pure. HMAC-SHA256 over `id.timestamp.body` (raw bytes) with a `whsec_` secret of 24 to 64 bytes; two
-secrets give two signatures, so that a receiver can rotate from one to the other. `verify` is the
-receiver's side: it compares in constant time and allows a clock difference of five minutes.
+secrets give two signatures, so that a receiver can rotate from one to the other. Receivers call
+`verify`: it compares in constant time and allows a clock difference of five minutes.
 """
 
 from __future__ import annotations

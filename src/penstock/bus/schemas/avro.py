@@ -1,4 +1,4 @@
-"""Avro: whether a schema is valid, and whether a message has it, in JSON or binary encoding.
+"""Avro: validates schemas, and messages against them, in JSON or binary encoding.
 
 A strict reader of the Avro 1.11 specification without logical types: their values are checked as
 the types below them. `parse` compiles a schema into one checker per type; a checker raises
@@ -26,7 +26,7 @@ _LONG = (-(2**63), 2**63 - 1)
 
 
 class AvroMismatch(Exception):
-    """A message does not have its schema."""
+    """A message does not match its schema."""
 
 
 class AvroType(NamedTuple):

@@ -1,4 +1,4 @@
-"""Schemas of both kinds: whether a definition is valid, and whether a message has it.
+"""Avro and Protobuf schemas: validates definitions, and messages against them.
 
 Avro is checked in full. Protobuf definitions are kept, but messages are not checked against them:
 that needs a Protobuf compiler.
@@ -34,7 +34,7 @@ def check_definition(kind: str, definition: str, field: str = "definition") -> N
 
 
 def mismatch(kind: str, definition: str, data: bytes, encoding: str) -> str | None:
-    """Return why a message does not have the schema; None if it does, or cannot be checked."""
+    """Return why a message does not match the schema; None if it does, or cannot be checked."""
     if kind != "avro":
         return None
     try:

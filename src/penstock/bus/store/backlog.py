@@ -1,4 +1,4 @@
-"""Message states and backlog counts, by reads that never lock and never count without a bound."""
+"""Message states and backlog counts; the reads take no locks and every count is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and writes of bound subscriptions beside deliveries: configs that a topic starts."""
+"""Bound subscriptions: the configs that a topic starts, and automatic replay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Dead letters of deliveries: the copy, the dead letter and the end of the delivery are one commit.
+"""Dead letters of deliveries: the copy, the dead letter and the settled delivery commit together.
 
-The copy has the message's content and attributes, plus Google's four attributes and ours. If the
-dead-letter topic was deleted, the delivery stays in the subscription and an alert is opened.
+The copy has the message's content and attributes, plus Google's four attributes and Penstock's. If
+the dead-letter topic was deleted, the delivery stays in the subscription and an alert is opened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class FailedDelivery(NamedTuple):
 
 
 class DeadLetterWrite(NamedTuple):
-    """Result of `write_dead_letters`; `is_done` is False without a topic or a content to copy."""
+    """Result of `write_dead_letters`; `is_done` is False if the topic or the content to copy is
+    missing.
+    """
 
     is_done: bool
     written: int

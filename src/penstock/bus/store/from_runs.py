@@ -1,7 +1,7 @@
 """Messages that runs publish, in the transaction that completes the runs.
 
-Messages of many runs are published together, topic by topic. A topic is the customer's own or else
-the system's of that name.
+Messages of many runs are published together, topic by topic. A topic name refers to the customer's
+topic or, if there is none, to the system's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_messages_publish(tx: Tx, messages: Sequence[tuple[CustomerKey, RunMessag
         topics.setdefault((customer_key, message.topic), []).append(index)
     ids: dict[int, int] = {}
     wake: set[str] = set()
-    # In the order of the topics, so that two transactions lock ordering keys in one direction only.
+    # Ordered by topic, so that all transactions lock ordering keys in the same order.
     for (customer_key, topic), indexes in sorted(topics.items()):
         opened = _open(tx, customer_key, topic)
         done = message_publish_to(tx, opened, [_new(messages[index][1]) for index in indexes])

@@ -35,7 +35,7 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 class Published:
     """The result of a publish: message ids in order, the number of new ones, channels to wake.
 
-    subscriptions: number of the topic's subscriptions, whether or not their filters match.
+    subscriptions: number of the topic's subscriptions, even those whose filters do not match.
     """
 
     message_ids: list[int]
@@ -154,7 +154,7 @@ def _message_params(topic: OpenTopic, at: int) -> dict[str, int]:
 def _deduplicate(
     tx: Tx, topic: OpenTopic, messages: Sequence[NewMessage], ids: list[int], at: int
 ) -> tuple[list[int], list[int]]:
-    """Return the ids for the caller, and the indexes of messages that were not published before."""
+    """Return the message ids in order, and the indexes of messages not published before."""
     published_ids = list(ids)
     first_index: dict[str, int] = {}
     repeats: list[tuple[int, int]] = []

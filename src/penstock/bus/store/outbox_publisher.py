@@ -20,7 +20,7 @@ from penstock.db.store import Tx
 
 
 def outbox_publish(tx: Tx, messages: Sequence[OutboxMessage]) -> set[str]:
-    """Publish outbox rows on the system's topics. Return the channels to wake."""
+    """Publish outbox rows to system topics. Return the channels to wake."""
     wake: set[str] = set()
     for name, rows in groupby(sorted(messages, key=lambda m: (m.topic, m.outbox_id)), _topic):
         topic = topic_open_find(tx, name)

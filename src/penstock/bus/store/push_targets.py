@@ -1,4 +1,4 @@
-"""Push and bound subscriptions with ready deliveries, and whose e-mail addresses pushes use."""
+"""Push and bound subscriptions with ready deliveries, and the owners of push e-mail addresses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def push_email_own(tx: Tx, push: str, customer_key: CustomerKey, *, is_bound: bo
     """Assign a push e-mail address to its customer; raise InvalidInput if another customer uses it.
 
     Receivers accept tokens by address and audience, so a caller bound to a customer may only use
-    addresses of that customer. An address that an operator uses for several customers belongs to
-    the system from then on.
+    addresses of that customer. An address that an operator uses for several customers then belongs
+    to the system.
     """
     oidc = parse_stored_push(push).oidc
     if oidc is None:

@@ -23,7 +23,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
 
 REVISIONS_MAX: Final = 20
-"""Revisions of one schema, as in Google Pub/Sub."""
+"""Maximum number of revisions of one schema, as in Google Pub/Sub."""
 _NEWEST: Final = 2**62
 
 
@@ -52,7 +52,7 @@ def schema_create(tx: Tx, wanted: SchemaRow, actor: str) -> SchemaRow:
 
 
 def schema_commit(tx: Tx, wanted: SchemaRow, actor: str) -> SchemaRow:
-    """Add a revision. Raises NotFound without a schema, Conflict if it has another kind."""
+    """Add a revision. Raises NotFound without the schema, Conflict if its type differs."""
     _lock(tx, wanted.name, wanted.customer_key)
     found = schema_revisions(tx, wanted.name, wanted.customer_key, limit=REVISIONS_MAX)
     if not found:
@@ -93,7 +93,7 @@ def _revision_id(wanted: SchemaRow, now: int) -> str:
 def schema_revisions(
     tx: Tx, name: str, customer_key: CustomerKey, *, before: int = _NEWEST, limit: int = 100
 ) -> list[SchemaRow]:
-    """Return revisions of a schema, the newest first."""
+    """Return revisions of a schema, newest first."""
     params = {"customer": customer_key, "name": name, "before": before, "limit": limit}
     return [SchemaRow._make(row) for row in tx.rows("bus_schema_revisions", params)]
 
@@ -189,7 +189,7 @@ def schema_attributes(
 
 
 def _allowed(rows: list[SchemaRow], wanted: _Settings) -> list[SchemaRow]:
-    """Return the revisions between the first and the last that are allowed, the newest first."""
+    """Return the revisions between the first and the last that are allowed, newest first."""
     ids = [row.revision_id for row in rows]
     start = ids.index(wanted.last_revision_id) if wanted.last_revision_id in ids else 0
     end = ids.index(wanted.first_revision_id) + 1 if wanted.first_revision_id in ids else len(ids)

@@ -53,7 +53,7 @@ class TopicRow(NamedTuple):
 
 
 class SubscriptionRow(NamedTuple):
-    """A subscription as stored. `dead_letter_name` is None also if that topic was deleted."""
+    """A subscription as stored. `dead_letter_name` is also None if that topic was deleted."""
 
     subscription_key: SubscriptionKey
     customer_key: CustomerKey
@@ -144,7 +144,7 @@ class OpenTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionOptions:
-    """Settings of a subscription that other transports do not have; some are JSON texts."""
+    """Settings of a subscription that only the embedded bus has; some are JSON texts."""
 
     kind: str = "pull"
     push: str | None = None
@@ -153,7 +153,7 @@ class SubscriptionOptions:
     replays_max: int = 3
     expires_after_us: int | None = None
     plain: Mapping[str, Any] = field(default_factory=dict)
-    """Further settings of the record, stored as they are under the same name."""
+    """Further settings of the record, stored unchanged under the same name."""
 
 
 NO_EXTRAS: Final = SubscriptionOptions()
@@ -168,7 +168,7 @@ PLAIN_SETTINGS: Final[Mapping[str, Any]] = {
     for one in structs.fields(SubscriptionSettings)
     if one.name not in _CONVERTED
 }
-"""Settings of the record that are stored as they are, with their defaults."""
+"""Settings of the record that are stored unchanged, with their defaults."""
 
 
 def channel(subscription_key: SubscriptionKey) -> str:
@@ -238,7 +238,7 @@ def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow
 
 
 def is_builtin(tx: Tx, name: str) -> bool:
-    """Whether a topic is a built-in one, which exists for every subscriber."""
+    """Whether a topic is built in, so that it exists without being created."""
     if name in BUILTIN_TOPICS:
         return True
     stem, dot, last = name.rpartition(".")
@@ -256,7 +256,7 @@ def topic_list(
 def topic_delete(
     tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = ""
 ) -> TopicRow:
-    """Delete a topic. Its subscriptions keep their deliveries and receive nothing more."""
+    """Delete a topic. Its subscriptions keep their deliveries and receive no more messages."""
     topic = topic_get(tx, name, customer_key)
     tx.rows("bus_topic_delete", {"topic": topic.topic_key, "customer": customer_key})
     journal_note(tx, ("topic", topic.topic_key, customer_key), "deleted", actor, topic.name)
@@ -453,7 +453,7 @@ def subscription_delete(
 def subscription_detach(
     tx: Tx, name: str, customer_key: CustomerKey = SYSTEM, actor: str = ""
 ) -> SubscriptionRow:
-    """Detach a subscription: it receives nothing more and cannot be pulled. Idempotent.
+    """Detach a subscription: it receives no more messages and cannot be pulled. Idempotent.
 
     The caller purges its deliveries.
     """
@@ -486,7 +486,7 @@ def subscription_of_row(row: Row) -> SubscriptionRow:
 def journal_note(
     tx: Tx, what: tuple[str, int, CustomerKey], action: str, actor: str, why: str
 ) -> None:
-    """Append a journal entry about a (kind, key, customer)."""
+    """Append a journal entry about a subject (kind, key, customer)."""
     kind, subject, customer = what
     entry = Entry(kind, subject, customer or None, action, actor or "penstock", why=why)
     journal_append_many(tx, [entry])

@@ -22,7 +22,7 @@ from penstock.db.store import Row, Tx, one
 
 SUBSCRIPTIONS_MAX: Final = 200
 NAMED_MAX: Final = 3
-"""Maximum number of deliveries of each state that are named."""
+"""Maximum number of deliveries listed per state."""
 
 
 def message_fact(tx: Tx, message: MessageRow, customer_key: CustomerKey | None) -> MessageFact:

@@ -1,7 +1,7 @@
 """Drift: differences between topics and subscriptions as declared and as the broker has them.
 
 `differences` reads the broker and changes nothing; `Transport.declare` with the same declarations
-mends every difference that can be mended.
+fixes every difference that can be fixed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.protocol import Transport
 
 IMMUTABLE: Final = frozenset({"topic", "is_ordered"})
-"""Settings of a subscription that only deleting and creating it again changes."""
+"""Settings of a subscription that can be changed only by deleting and recreating it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Drift:
     declared: Any
     actual: Any
     is_mendable: bool = True
-    """Whether declaring again mends it."""
+    """Whether declaring again fixes it."""
 
     def __str__(self) -> str:
         if not self.field:

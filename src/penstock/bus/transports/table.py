@@ -1,4 +1,4 @@
-"""The reference page of transports: one table of what each can do, written from the flags."""
+"""The reference page of transports: a table of capabilities, generated from the flags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ before it relies on more.
 
 
 def transports_page(note: str) -> str:
-    """Return the table of transports; `note` says how the page is made."""
+    """Return the table of transports; `note` says how the page is generated."""
     names = [one.name for one in TRANSPORTS]
     lines = ["# Transports", "", note, "", INTRODUCTION]
     lines.append(f"| flag | {' | '.join(names)} | meaning |")

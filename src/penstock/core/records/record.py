@@ -2,8 +2,8 @@
 
 A subject declares its resources in `records.py` as frozen structs with text ids, aware datetimes,
 timedeltas and parsed JSON. The docstring of the class and the string below each field become the
-descriptions of the OpenAPI document; `Meta` holds the bounds. A field whose name in JSON differs
-says so with `field(name=...)`.
+descriptions of the OpenAPI document; `Meta` holds the bounds. A field with a different name in JSON
+declares it with `field(name=...)`.
 
     class Topic(Record):
         '''A topic that messages are published to.'''
@@ -102,7 +102,7 @@ class InHeader(Wire):
 
 
 class InBody(Wire):
-    """Puts a parameter in the body, beside the fields of the record that is the body."""
+    """Puts a parameter in the body, in addition to the fields of the body's record."""
 
 
 if TYPE_CHECKING:
@@ -114,23 +114,23 @@ else:
     """A duration as users write it; JSON has no timedelta."""
 
     class Seconds(timedelta):
-        """A duration that JSON gives as a number of seconds."""
+        """A duration that is a number of seconds in JSON."""
 
         unit = "seconds"
 
     class Minutes(timedelta):
-        """A duration that JSON gives as a number of minutes."""
+        """A duration that is a number of minutes in JSON."""
 
         unit = "minutes"
 
 
 def seconds(us: Micros) -> Seconds:
-    """Return microseconds as a duration that JSON gives in seconds."""
+    """Return microseconds as a duration that is in seconds in JSON."""
     return Seconds(microseconds=us)
 
 
 def minutes(us: Micros) -> Minutes:
-    """Return microseconds as a duration that JSON gives in minutes."""
+    """Return microseconds as a duration that is in minutes in JSON."""
     return Minutes(microseconds=us)
 
 
@@ -143,7 +143,7 @@ def with_unit(value: Any, kind: Any) -> Any:
 
 
 def set_units(record: Record) -> None:
-    """Give the durations of a record that a user created the units that they have in JSON."""
+    """Convert durations of a user-created record to the types with their JSON units."""
     for name, kind in _durations(type(record)):
         value = getattr(record, name)
         if type(value) is timedelta:
@@ -187,7 +187,7 @@ def encode_record(value: Any) -> bytes:
 
 
 def to_json_value(value: Any) -> Any:
-    """Return a record as the objects, lists, texts and numbers of its JSON."""
+    """Return a record as plain JSON values: objects, lists, texts and numbers."""
     return msgspec.to_builtins(value, enc_hook=_encode_custom, str_keys=True)
 
 
@@ -197,7 +197,7 @@ def decode_record(body: bytes, kind: type[T]) -> T:
 
 
 def decode_custom(kind: type[Any], value: Any) -> Any:
-    """Convert a JSON value to a class that msgspec does not know."""
+    """Convert a JSON value to a class that msgspec does not support."""
     unit = getattr(kind, "unit", None)
     if unit is None:
         raise NotImplementedError(kind)

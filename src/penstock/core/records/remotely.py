@@ -1,4 +1,4 @@
-"""How a use case without its own route works in the remote client."""
+"""Remote implementation of use cases that have no route."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ REMOTELY: Final = "remotely"
 
 
 def remotely(form: Callable[..., Any]) -> Callable[[F], F]:
-    """Declare the remote form of a use case: a function of the same arguments over other use cases.
+    """Declare the remote implementation of a use case: a function with the same arguments that
+    calls other use cases.
 
     @remotely(lambda runs, run_id: runs.detail(run_id).run)
     def get(self, run_id: RunId) -> Run: ...

@@ -1,7 +1,7 @@
 """Validation of input against a type: one error that names the field, the expectation and the fix.
 
-`convert_input` converts parsed JSON, or the texts of a query, to a record. msgspec does the work;
-this module turns its error into InvalidInput and rejects unknown fields, which msgspec would
+`convert_input` converts parsed JSON, or the texts of a query, to a record. msgspec converts; this
+module translates its errors to InvalidInput and rejects unknown fields, which msgspec could only
 reject in responses of newer servers as well.
 """
 
@@ -115,7 +115,7 @@ def _invalid(message: str, value: Any, kind: Any, field: str) -> InvalidInput:
     if missing is not None:
         name = ".".join([*path, missing[1]])
         return InvalidInput(name, "a value", None, "This field is required.")
-    # A value in the place of a secret's reference may be the secret itself.
+    # A value given instead of a secret reference may be the secret itself.
     got = "another value" if any("secret" in step for step in path) else _at(value, path)
     if text.startswith(("Invalid enum value", "Invalid literal")):
         expected = f"one of {', '.join(map(str, _choices(_type_info(kind), path)))}"
@@ -125,7 +125,7 @@ def _invalid(message: str, value: Any, kind: Any, field: str) -> InvalidInput:
 
 
 def _plain(text: str) -> str:
-    """Return an expectation of msgspec in the words of Penstock's messages."""
+    """Return an expectation of msgspec in Penstock's wording."""
     text = text.partition(", got ")[0]
     if text in _PHRASES:
         return _PHRASES[text]
@@ -149,7 +149,7 @@ def _plain(text: str) -> str:
 
 
 def _steps(path: str) -> Iterator[str]:
-    """Yield the names and indexes of a path; msgspec does not tell the key of a mapping's value."""
+    """Yield the names and indexes of a path; msgspec does not report keys of mappings."""
     for step in _STEP.finditer(path):
         yield step[1] if step[1] is not None else step[2].replace("...", "*")
 

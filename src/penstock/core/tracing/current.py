@@ -1,4 +1,4 @@
-"""The trace context of the code that runs now: of a span, of a request, or of a run."""
+"""The current trace context: of a span, a request or a run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""W3C trace context, derived from ids that exist anyway.
+"""W3C trace context, derived from existing ids.
 
 Pure. The trace of a cause is its correlation id: the id itself if it is a trace id, otherwise a
-hash of it. The id of a span is a hash of what it is about, such as a run's attempt. So processes
-that know the same ids agree on a trace without storing or exchanging anything more. A caller's
+hash of it. The id of a span is a hash of its subject, such as a run's attempt. Processes that have
+the same ids therefore agree on a trace without storing or exchanging anything else. A caller's
 context becomes a correlation id too (`correlation_of`), which keeps its trace and its span.
 """
 
@@ -43,7 +43,7 @@ class TraceContext(NamedTuple):
 CURRENT_TRACE: Final[ContextVar[TraceContext | None]] = ContextVar(
     "penstock_current_trace", default=None
 )
-"""The context that a request brought; None outside a request, or if it brought none."""
+"""Context of the current request; None outside a request, or if it has none."""
 
 
 def parse_traceparent(text: str | None) -> TraceContext | None:
@@ -70,24 +70,24 @@ def trace_of(correlation_id: str) -> str:
 
 
 def cause_of(correlation_id: str) -> str | None:
-    """Return the span that a correlation id names; None unless a caller's context became it."""
+    """Return the span in a correlation id; None unless it was derived from a caller's context."""
     cause = _CAUSE.fullmatch(correlation_id)
     return None if cause is None else cause[2]
 
 
 def correlation_of(context: TraceContext) -> str:
-    """Return the correlation id of what a caller's context causes."""
+    """Return the correlation id derived from a caller's context."""
     return f"{context.trace_id}-{context.span_id}"
 
 
 def current_correlation() -> str | None:
-    """Return the correlation id of what the current request causes; None without a context."""
+    """Return the correlation id derived from the current request; None without a context."""
     context = CURRENT_TRACE.get()
     return None if context is None else correlation_of(context)
 
 
 def message_correlation(correlation_id: str | None, traceparent: str | None) -> str | None:
-    """Return the correlation id of what a message causes, from its attributes."""
+    """Return the correlation id that a message passes on, from its attributes."""
     context = None if correlation_id else parse_traceparent(traceparent)
     return correlation_id if context is None else correlation_of(context)
 
@@ -97,7 +97,7 @@ def message_context(
 ) -> tuple[str, str | None]:
     """Return the trace of a message and the span that caused its delivery, None if unknown.
 
-    header: the context of the request that delivered it, which counts if it is of the same trace.
+    header: the context of the request that delivered it, which is used if it has the same trace.
     """
     own, delivered = parse_traceparent(attributes.get(TRACEPARENT)), parse_traceparent(header)
     correlation_id = attributes.get("correlation_id") or message_id
@@ -108,18 +108,18 @@ def message_context(
 
 
 def span_of(kind: str, *ids: object) -> str:
-    """Return the id of the span about something, which `kind` and `ids` identify."""
+    """Return the id of the span of the subject that `kind` and `ids` identify."""
     text = "/".join([kind, *map(str, ids)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def run_context(correlation_id: str, run_id: int) -> TraceContext:
-    """Return the context of a run, for what it calls and publishes."""
+    """Return the context of a run, for its requests and messages."""
     return TraceContext(trace_of(correlation_id), span_of("run", run_id))
 
 
 def baggage(correlation_id: str) -> str:
-    """Return the value of the header `baggage`, which carries the correlation id on."""
+    """Return the value of the header `baggage`, which propagates the correlation id."""
     encoded = "".join(
         char if char.isascii() and (char.isalnum() or char in "-._~") else _percent(char)
         for char in correlation_id
@@ -132,5 +132,5 @@ def _percent(char: str) -> str:
 
 
 def is_sampled(trace_id: str, share: float) -> bool:
-    """Return whether a trace is one of the share that is exported; every process agrees."""
+    """Return whether a trace is in the exported share; every process gives the same result."""
     return share >= 1 or int(trace_id[16:], 16) < share * 2**64

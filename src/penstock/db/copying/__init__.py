@@ -1,1 +1,1 @@
-"""The copy of a database into one of the other engine: every row, ids and sequences."""
+"""Copying a database to the other engine: all rows, ids and sequences."""

@@ -31,7 +31,7 @@ class CopySource(Protocol):
         ...
 
     def numbers(self) -> dict[str, int]:
-        """Return the last number given out, by table, and that of tokens."""
+        """Return the last number assigned, by table and for tokens."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Targets of a copy: an empty database gets every row in one transaction."""
+"""Targets of a copy: all rows are written to an empty database in one transaction."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _set_number(
 def _partitions(
     session: psycopg.Connection[Any], source: CopySource, wanted: dict[str, list[str]]
 ) -> None:
-    """Create the weekly partitions of the rows to come."""
+    """Create the weekly partitions that the rows need."""
     row = session.execute("SELECT db_now()").fetchone()
     now = oldest = int(row[0]) if row else 0
     for table, column in WEEKLY.items():
@@ -91,7 +91,7 @@ def _partitions(
 
 
 def _in_order(session: psycopg.Connection[Any], wanted: dict[str, list[str]]) -> list[str]:
-    """Return tables so that each follows those that its foreign keys name."""
+    """Return the tables, each after those that its foreign keys refer to."""
     needs: dict[str, set[str]] = {table: set() for table in wanted}
     text = (
         "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint "

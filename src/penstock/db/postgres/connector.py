@@ -1,13 +1,13 @@
 """Connections to the server that a URL names, or to the one of several that accepts writes.
 
-After a failover the host that was promoted is found by trying the hosts of the URL in turn; each is
-waited for at most `connect_timeout`. The host that accepted the last connection is tried first, so
-that a dead one delays a process once and not every connection. A server that vanished without
-closing its connections is noticed by TCP keepalives (`postgres_url` has the times).
+After a failover, the promoted host is found by trying the hosts of the URL in turn, each for at
+most `connect_timeout`. The host that accepted the last connection is tried first, so that a dead
+one delays a process once and not every connection. TCP keepalives detect a server that disappeared
+without closing its connections (the times are in `postgres_url`).
 
-A pooler such as PgBouncer refuses server settings at the start of a connection. In session mode
-they are made right after it; in transaction mode each transaction may run in another session, so
-that nothing may be kept in one: neither settings nor prepared statements, nor LISTEN.
+A pooler such as PgBouncer rejects server settings at the start of a connection. In session mode
+they are applied right after it; in transaction mode each transaction may run in another session, so
+no session state can be used: no settings, prepared statements or LISTEN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Connector:
         session: type[PostgresSession] = PostgresSession,
         pooler: Pooler = "none",
     ) -> None:
-        """Connect to `url` on use. Raises psycopg.ProgrammingError for one that libpq refuses."""
+        """Connect to `url` on use. Raises psycopg.ProgrammingError if libpq rejects the URL."""
         self.url = url
         self.name = name
         self.keeps_session = pooler != "transaction"
@@ -43,7 +43,9 @@ class Connector:
         self._last = 0
 
     def open(self, role: str = "", *, settings: Mapping[str, str] | None = None) -> PostgresSession:
-        """Open a connection in autocommit mode, with settings of the server if it can keep them."""
+        """Open a connection in autocommit mode; session settings are applied if the session is
+        kept.
+        """
         first, hosts = self._last, self._hosts
         more: dict[str, Any] = {}
         if settings and self._is_direct:
@@ -80,7 +82,7 @@ class Connector:
 
 
 def set_config(settings: Mapping[str, str], *, is_local: bool) -> str:
-    """Return a statement that makes settings, for the transaction or the session."""
+    """Return a statement that applies settings to the transaction or the session."""
     scope = "true" if is_local else "false"
     calls = [f"set_config('{name}', '{value}', {scope})" for name, value in settings.items()]
     return f"SELECT {', '.join(calls)}"

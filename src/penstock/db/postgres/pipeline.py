@@ -34,7 +34,7 @@ _DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QU
 WAITS_FOR_STANDBY: Final = "SyncRepWaitForLSN"
 """The server's function that warns when a commit no longer waits for its standby."""
 STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
-"""A prepared statement is gone or no longer fits its tables: replace the connection."""
+"""SQLSTATEs of a prepared statement that is missing or outdated: replace the connection."""
 
 
 class StatementResult(Protocol):
@@ -102,7 +102,7 @@ class _Form(NamedTuple):
 
 
 def prepared(label: str, text: str, params: Mapping[str, Any]) -> PipelinedStatement:
-    """Build a statement with `%(name)s` placeholders, to be planned once and kept."""
+    """Build a statement with `%(name)s` placeholders that is prepared once and reused."""
     form = _form(text)
     values = [_encoded(params[name]) for name in form.names]
     encoded = Encoded(form.text, [v[0] for v in values], tuple(v[1] for v in values))
@@ -123,7 +123,7 @@ class PostgresSession(psycopg.Connection[Row]):
 
     @property
     def statement_pipeline(self) -> StatementPipeline:
-        """What sends statements over this connection, created on first use."""
+        """Sender of statements over this connection, created on first use."""
         if self._wire is None:
             self._wire = self._new_pipeline()
         return self._wire
@@ -136,7 +136,7 @@ class StatementPipeline:
     """Sends statements over one connection. Not thread-safe."""
 
     is_pipelined = True
-    """Whether several statements are sent in one flush, so that it pays to queue them."""
+    """Whether several statements are sent in one flush, so that queuing them saves time."""
     prepared = staticmethod(prepared)
 
     def __init__(self, connection: PostgresSession) -> None:
@@ -160,7 +160,7 @@ class StatementPipeline:
         """Execute the statements in order, in one flush. Raises the first error.
 
         Statements after a failing one are not executed. Outside a transaction, the statements form
-        one transaction of their own.
+        a separate transaction.
         """
         try:
             sent = self._queue(asks)
@@ -190,7 +190,7 @@ class StatementPipeline:
             self._is_unreplicated = True
 
     def _check_replicated(self) -> None:
-        """Raise if a commit stopped waiting for its synchronous standby, which may not have it.
+        """Raise if a commit stopped waiting for its synchronous standby, which may lack it.
 
         The server reports such a commit as done, with a warning. Its outcome is as unknown as that
         of a connection that broke, so the connection is closed.
@@ -311,7 +311,7 @@ def _sent(ask: PipelinedStatement) -> Encoded:
 
 
 def _key(ask: PipelinedStatement) -> tuple[bytes, tuple[int, ...]]:
-    """Return what identifies a prepared statement: its text and its parameters' types."""
+    """Return the identity of a prepared statement: its text and its parameters' types."""
     encoded = _sent(ask)
     return encoded.text, encoded.types
 

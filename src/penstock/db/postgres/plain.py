@@ -71,7 +71,7 @@ class _Fetched:
         self._status = cursor.statusmessage or ""
 
     def rows(self) -> list[Row]:
-        """Return its rows."""
+        """Return the fetched rows, as Python values."""
         return self._rows
 
     def count(self) -> int:

@@ -1,8 +1,8 @@
 """A pool of PostgreSQL connections that are opened by the calling thread, up to a maximum.
 
-There are no background threads: the caller opens a connection itself, learns at once if the server
-is unavailable and can back off as it sees fit. When one connection turns out to be dead, all idle
-connections are closed too, because a server restart kills all of them.
+There are no background threads: the caller opens a connection itself, finds out immediately if the
+server is unavailable, and decides how to back off. When one connection turns out to be dead, all
+idle connections are closed too, because a server restart kills all of them.
 
 A connection that switches roles has to plan its statements again (measured: twice the time), so
 tenant transactions get a connection that was used for tenants before, unless the pool is exhausted.
@@ -27,7 +27,7 @@ WAIT_TIMEOUT_S = 10.0
 
 
 class ConnectionPool:
-    """Hands out connections, most recently used first."""
+    """Provides connections, most recently used first."""
 
     def __init__(self, connect: Callable[[], PostgresSession], *, size: int) -> None:
         """Create a pool that opens at most `size` connections with `connect`."""

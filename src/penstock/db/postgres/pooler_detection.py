@@ -1,6 +1,6 @@
 """Detection of a connection pooler between this process and PostgreSQL, for `penstock doctor`.
 
-A pooler answers for many sessions, so the process id that it gives a connection is not that of the
+A pooler serves many sessions, so the process id that it reports for a connection is not that of the
 session. In transaction mode an idle connection holds no session, so another connection gets it.
 """
 
@@ -14,8 +14,8 @@ TRIES = 5
 
 
 def detect_pooler(url: str) -> Pooler:
-    """Return what a URL leads to. Under load, transaction mode may be taken for session mode."""
-    # As behind a pooler in transaction mode: such connections work with all of them.
+    """Return the pooler behind a URL. Under load, transaction mode may look like session mode."""
+    # Connect as if behind a pooler in transaction mode, which works with every pooler.
     connector = Connector(url, "penstock-doctor", pooler="transaction")
     with connector.open() as first:
         seen = {_session_pid(first)}

@@ -3,9 +3,9 @@
 It differs from SQLite as follows. Writers run concurrently, so a body is repeated after a deadlock
 or a serialization failure. A connection that turns out to be dead before anything was sent is
 replaced transparently. Hints are sent by NOTIFY on a separate connection, never inside a
-transaction. Sessions carry settings and prepared statements; behind a pooler that assigns a session
-to each transaction, settings are made in every transaction and statements are not kept. Built only
-by `assembly` and `testing`.
+transaction. Sessions hold settings and prepared statements; behind a pooler that assigns a session
+to each transaction, settings are applied in every transaction and statements are not prepared.
+Built only by `assembly` and `testing`.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class PostgresStore:
         """Connect lazily to `dsn`. An injected `clock` replaces the database's time.
 
         is_pipelined: send several statements in one flush; otherwise use psycopg's cursors.
-        pooler: what `dsn` leads to if it is not PostgreSQL itself.
-        direct: URL that leads past the pooler, for LISTEN and VACUUM.
+        pooler: kind of pooler behind `dsn`, if any. direct: URL that bypasses the pooler, for
+        LISTEN and VACUUM.
         """
         self.events: object | None = None
         self._dsn = dsn
@@ -102,7 +102,7 @@ class PostgresStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Capabilities of this engine."""
         return Capabilities(
             engine="postgres",
             concurrent_writers=True,
@@ -187,14 +187,14 @@ class PostgresStore:
                 pending = migrate.missing("postgres", cast("Any", applied))
                 if pending:
                     return [f"{m.number:04d}_{m.name}" for m in pending]
-                # Were the rows written in another cluster, with other transaction ids?
+                # Whether the rows were written in another cluster, with other transaction ids.
                 restored = connection.execute("SELECT is_restored()").fetchone()
         except psycopg.Error as error:
             raise _translated(error) from error
         return [ENTER_CLUSTER] if restored == (True,) else []
 
     def vacuum(self, tables: Sequence[str]) -> None:
-        """Vacuum tables on a connection without a time limit; skips those that others lock.
+        """Vacuum tables on a connection without a time limit; skips locked tables.
 
         Files keep their size: giving pages back would lock the table, and it grows again soon.
         """
@@ -248,7 +248,7 @@ class PostgresStore:
                 self._pool.forget_idle()
                 continue
             except pgerrors.ReadOnlySqlTransaction as error:
-                # After a failover a pooler or proxy may still lead to the server that was demoted.
+                # After a failover, a pooler or proxy may still connect to the demoted server.
                 self._pool.forget_idle()
                 if was_read_only or "READ ONLY" in begin[0]:
                     raise _translated(error) from error
@@ -273,7 +273,9 @@ class PostgresStore:
 
 
 def begin_statements(pooler: Pooler) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return how reads and writes begin; behind a pooler, settings last for one transaction."""
+    """Return the statements that begin reads and writes; behind a pooler, settings last for one
+    transaction.
+    """
     if pooler != "transaction":
         return BEGIN_READ, BEGIN_WRITE
     local = set_config(SESSION, is_local=True)
@@ -320,7 +322,7 @@ def _commit(connection: PostgresSession, tx: PostgresTx, body: Callable[[Tx], T]
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Return our error for a psycopg error, or the error unchanged."""
+    """Return Penstock's error for a psycopg error, or the error unchanged."""
     if isinstance(error, pgerrors.UndefinedTable | pgerrors.UndefinedColumn):
         return SchemaMismatch(f"{error}: run `penstock db migrate`")
     if isinstance(error, pgerrors.LockNotAvailable | pgerrors.QueryCanceled):

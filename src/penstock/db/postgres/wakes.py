@@ -1,4 +1,4 @@
-"""Wake-ups between processes by NOTIFY and LISTEN, each on a connection of its own.
+"""Wake-ups between processes by NOTIFY and LISTEN, each on its own connection.
 
 Hints are never sent inside a transaction, and need not survive a crash. A lost LISTEN connection is
 replaced until the store closes; hints that were missed meanwhile cost one poll interval.

@@ -1,8 +1,8 @@
-"""Whether a replica is recent enough, by positions in the write-ahead log.
+"""Replica lag, measured by positions in the write-ahead log.
 
-Once a second at most, and only while something reads, the primary's position is noted. The replica
-is behind by the age of the last noted position that it has replayed. Times would mislead: on an
-idle primary the last replayed transaction grows old although nothing is missing.
+The primary's position is recorded at most once a second, and only while there are reads. The lag of
+the replica is the age of the last recorded position that it has replayed. Times would mislead: on
+an idle primary the last replayed transaction grows old although nothing is missing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from penstock.db.store import StoreView, Tx
 
 CHECK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
-"""How long a replica that failed is not asked."""
+"""How long a failed replica is not used."""
 POSITIONS_MAX = 600
 CHECKS_MAX = 4
 
 
 class ReplicaStatus(NamedTuple):
-    """What the last check of a replica found."""
+    """Result of the last check of a replica."""
 
     is_used: bool
     lag_us: Micros | None
-    """How far it is behind; None if that is not known."""
+    """How far it lags; None if unknown."""
     problem: str
     """Why it is not used; empty if it is."""
 

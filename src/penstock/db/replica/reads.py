@@ -1,8 +1,9 @@
 """Reads on a replica: figures, history, exports.
 
-A `ReplicatedStore` is the primary for everything. Only what its `lagging` returns may read on the
-replica, and nothing that decides (claims, gates, limits) uses that: a replica may show a state that
-never was the latest. Such reads use the primary while the replica is down or too far behind.
+A `ReplicatedStore` uses the primary for everything except the transactions that `lagging` returns,
+which may read on the replica. No decision (claims, gates, limits) uses these: a replica may show a
+state that was never the latest. Such reads use the primary while the replica is down or too far
+behind.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LaggingReads:
         self._on_read = on_read
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in a read-only transaction; after a failure of the replica, once more."""
+        """Run `body` in a read-only transaction; retry on the primary if the replica fails."""
         status = self._check.status()
         if status.is_used:
             try:

@@ -1,6 +1,7 @@
-"""Why a SQLite file cannot be opened or written, and what to do about it.
+"""Explanation of why a SQLite file cannot be opened or written, with a fix.
 
-SQLite says "unable to open database file" for most of it, so the file and its folder are asked.
+SQLite reports "unable to open database file" for most causes, so this module inspects the file and
+its folder.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A transaction on one SQLite connection: statements by name, batches through temporary tables.
 
 Used only by the driver in `sqlite`. Time is bound to every statement, because SQLite has no server
-clock: the injected time, else a wall clock that never goes back.
+clock: the injected time, else a wall clock that never decreases.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SqliteTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> SqliteResult:
-        """Run a named statement at once; SQLite has no round trip to save."""
+        """Run a named statement immediately; SQLite has no round trip to save."""
         cursor = self._execute(name, params, batch)
         if cursor is None:
             return SqliteResult([], 0)

@@ -52,7 +52,7 @@ def delivery_redeliver(
     sub, message, message_id = _target(tx, dead_letter)
     content = None
     if edit is not None or message.message_id != message_id:
-        # Check first: a refusal after publishing would leave the copy behind.
+        # Check first: an error after publishing would leave the copy behind.
         delivery_replayable(tx, sub, message_id)
         content = _publish_copy(tx, sub, message, edit or DeadLetterEdit())
     done = delivery_replay(tx, sub, message_id, actor, content_id=content, due_at=at)
@@ -61,7 +61,7 @@ def delivery_redeliver(
 
 
 def delivery_check(tx: Tx, dead_letter: DeadLetterRow) -> None:
-    """Raise the error with which the redelivery of a dead letter would be refused now."""
+    """Raise the error that a redelivery of the dead letter would raise now."""
     sub, _, message_id = _target(tx, dead_letter)
     delivery_replayable(tx, sub, message_id)
 

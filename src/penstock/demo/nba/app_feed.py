@@ -29,7 +29,7 @@ BACKOFF: Final = timedelta(minutes=1)
 
 
 class _Published(msgspec.Struct):
-    """What the app reads of a message."""
+    """The fields that the app reads from a message."""
 
     partition: str
 
@@ -49,7 +49,7 @@ def subscribe(client: Client) -> None:
 
 
 def receive(client: Client) -> list[str]:
-    """Handle what is ready and return a line about each message."""
+    """Handle ready messages and return a line about each."""
     lines = []
     for message in client.subscriptions.pull(FEED):
         day = msgspec.json.decode(message.message.data, type=_Published).partition

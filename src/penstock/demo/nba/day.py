@@ -52,7 +52,7 @@ class ScenarioState:
     """Number of the first picks that had a bookmaker's line; -1 until they are counted."""
 
     def deliver(self) -> None:
-        """Publish what phases announced, and let the app receive it."""
+        """Publish the announcements of phases, and let the app receive them."""
         self.stage.publish()
         for text in app_feed.receive(self.stage.client):
             self.add_line(text)

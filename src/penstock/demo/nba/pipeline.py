@@ -93,7 +93,9 @@ def per_game(n: int) -> Expect:
 # --- scrape: copy what the sources published ------------------------------------------------------
 
 GAMES = same_day("feed.nbac_schedule", expect=sql("expect_games"))
-"""As many games as the calendar lists; a day without games is fine, a missing schedule is not."""
+"""Expects as many games as the calendar lists; a day without games is valid, a missing schedule is
+not.
+"""
 BOXES = same_day(
     "feed.bdl_player_boxscores", expect=per(20, "feed.nbac_schedule", zero="off_day"), modes=NIGHT
 )

@@ -28,7 +28,7 @@ STEPS: Final = 420
 """Approximate number of steps in a day, with the three answers; real time is shared equally."""
 LEASE_US: Final = 60 * MINUTE
 ANSWER_STEPS: Final = 25
-"""Number of steps for which time stops when an answer is shown, so that it can be read."""
+"""Number of steps for which time stops when an answer is shown, so that the viewer can read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class DemoDriver:
         self._refresh(is_done=True)
 
     def go_on(self, seconds: float) -> None:
-        """Let time pass after the day, so that what a viewer replays or retries is processed."""
+        """Advance time after the day, so that replays and retries by a viewer are processed."""
         self._scene.stage.step(int(seconds * SECOND))
         self._scene.deliver()
 

@@ -83,7 +83,7 @@ def render(glance: ScreenState) -> Any:
 
 
 def feed_height(rows: int, others: int) -> int:
-    """Return how many events fit on a terminal of this many rows beside the other panels."""
+    """Return how many events fit on a terminal of this many rows next to the other panels."""
     return max(1, min(FEED, rows - HEADLINE - others - FRAME - 1))
 
 

@@ -117,7 +117,7 @@ def clean_game(run: RunContext, source: str) -> Result:
 
 
 def fill_for_run(run: RunContext, table: str) -> Result:
-    """Fill a table for the run's partition, or fail as `SEASON.broken` demands."""
+    """Fill a table for the run's partition, or fail if `SEASON.broken` says so."""
     if SEASON.broken.get(run.processor, 0) > 0:
         SEASON.broken[run.processor] -= 1
         raise ConnectionError("the warehouse closed the connection")

@@ -30,7 +30,7 @@ SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """The options of the demo; `seconds` is real time, `start` the begin of the simulated day."""
+    """Options of the demo; `seconds` is real time, `start` the beginning of the simulated day."""
 
     customers: int
     flood: int

@@ -37,7 +37,7 @@ def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
 
 
 class Lines:
-    """Plain output: every feed line at once, and a status line every LINE_SECONDS."""
+    """Plain output: every feed line immediately, and a status line every LINE_SECONDS."""
 
     def __init__(self, write: Callable[[str], None], clock: Clock | None = None) -> None:
         self._write = write

@@ -1,7 +1,7 @@
 """The demos' simulation: the real services and single-threaded workers in simulated time.
 
 `DemoSimulation.step` advances the time and runs every service and worker once. This module knows
-nothing of the scenarios, and nothing in it depends on real time.
+nothing about the scenarios and does not depend on real time.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class DemoSimulation:
             self.upkeep()
 
     def publish(self) -> None:
-        """Publish what waits in the outbox."""
+        """Publish the waiting messages of the outbox."""
         self._publisher.run_once()
 
     def run_scheduler(self) -> None:

@@ -27,12 +27,12 @@ CASCADE_SOURCE = "orchestrator"
 FALLBACK_SOURCE = "fallback"
 """Trigger source of a phase that was started at its fallback time."""
 SELF_HEAL_SOURCE = "self_heal"
-"""Trigger source of what the cascade should have started and self-heal did."""
+"""Trigger source of a start by self-heal that the cascade missed."""
 """Trigger source of a start that a preceding phase caused."""
 
 
 def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, Any]:
-    """Return the completion of a processor, with what its gate had found."""
+    """Return the completion of a processor, with the result of its gate."""
     flow, plan = snapshot.flow, snapshot.planned.plan
     named = seen.phase in [phase.name for phase in plan.phases]
     after = plan.phase(seen.phase).after if named else ()
@@ -61,7 +61,9 @@ def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, An
 def trigger_body(
     snapshot: FlowSnapshot, ask: GateRequest, verdict: str, source: str, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the start of a phase or of one processor, with what the phases before changed."""
+    """Return the start of a phase or of one processor, with the entities that earlier phases
+    changed.
+    """
     context = snapshot.row(ask.phase, ask.processor or "").gate_context
     before = snapshot.completions_of(snapshot.planned.plan.phase(ask.phase).after)
     return {
@@ -78,8 +80,8 @@ def _entities_changed(
 ) -> dict[str, Any]:
     """Return the entities that completions changed, each once, by kind.
 
-    More than 1,000 are not listed: `entities_total` has their number, and the flow has the ids. A
-    processor that did not report what it changed makes the whole unknown: null.
+    More than 1,000 are not listed: `entities_total` has their number, and the flow has the ids. If
+    a processor did not report its changes, the result is null.
     """
     found = [reported_by(snapshot, seen) for seen in completions]
     known = [one for one in found if one is not None]
@@ -104,7 +106,7 @@ def _entities_changed(
 
 
 def reported_by(snapshot: FlowSnapshot, seen: CompletionRow) -> ReportedEntities | None:
-    """Return what was reported with a completion."""
+    """Return the data reported with a completion."""
     return snapshot.reported.get(seen.reported_by) or legacy_reported(seen)
 
 
@@ -129,7 +131,7 @@ def status_body(snapshot: FlowSnapshot, status: str, scores: Scores) -> dict[str
 
 
 def _checks(evidence: str | None) -> list[dict[str, Any]]:
-    """Return the dependencies that a gate saw, from its stored evidence by dependency key."""
+    """Return the dependencies that a gate evaluated, from its stored evidence by dependency key."""
     known: dict[str, Any] = {} if evidence is None else json.loads(evidence)
     return [
         dependency_check(

@@ -1,4 +1,4 @@
-"""Everything that follows from evaluating a batch of flows, collected before it is written.
+"""All changes that result from evaluating a batch of flows, collected before they are written.
 
 Pure: `decide` adds to a change set, `write` stores it in the transaction that loaded the flows.
 """
@@ -63,7 +63,7 @@ from penstock.runs.rows import NewRun
 STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
 CachedObservations: TypeAlias = Callable[[NeededProbe], Mapping[str, Observation] | None]
-"""Returns cached observations of a gate; None if it has to be probed."""
+"""Function that returns cached observations of a gate; None if it must be probed."""
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class ChangeSet:
     def phase_ended(
         self, snapshot: FlowSnapshot, phase: PhasePlan, progress: PhaseProgress
     ) -> None:
-        """Record that a phase ended, or that its last straggler completed it."""
+        """Record that a phase ended, or that its last outstanding processor completed it."""
         flow, row = snapshot.flow, snapshot.row(phase.name)
         done = [s.processor for s in snapshot.completions_of([phase.name]) if s.status != "failed"]
         completed = [name for name in phase.expected if name in done]
@@ -261,7 +261,9 @@ class ChangeSet:
     def outputs_probed(
         self, snapshot: FlowSnapshot, phase: PhasePlan, short: Sequence[Assessment]
     ) -> None:
-        """Record what a completed phase did not produce; an empty list resolves the alert."""
+        """Record the outputs that a completed phase did not produce; an empty list resolves the
+        alert.
+        """
         if not short:
             self.resolved.append(output_alert_key(snapshot.flow.flow_id, phase.name))
             return

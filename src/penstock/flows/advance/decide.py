@@ -55,7 +55,7 @@ _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
 def evaluate_flow(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
-    """Advance one flow as far as possible, and announce what changed."""
+    """Advance one flow as far as possible, and announce the changes."""
     _fan_in(snapshot, wakeup, changes)
     changes.completed(snapshot, wakeup.reported)
     count_ends(snapshot, wakeup, changes)
@@ -128,7 +128,7 @@ def _resolve_healed(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) 
 def _is_idle(snapshot: FlowSnapshot, wakeup: Wakeup) -> bool:
     """Whether the only event is a completion in a phase that still awaits others.
 
-    Most reports are of this kind, and nothing follows from them.
+    Most reports are of this kind and have no further effect.
     """
     if (
         wakeup.all_gates
@@ -172,8 +172,8 @@ def _end_phases(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> N
         if row.state == PhaseState.FAILED and complete:
             snapshot.put(phase.name, state=PhaseState.IN_PROGRESS.value, ended_at=None)
         elif row.state == PhaseState.DEGRADED and complete:
-            # The last straggler arrived: the phase is complete after all, unless other data was
-            # missing.
+            # The last outstanding processor reported: the phase is complete after all, unless other
+            # data was missing.
             if not row.is_degraded and set(progress.reports.values()) <= {CompletionStatus.SUCCESS}:
                 snapshot.put(phase.name, state=PhaseState.COMPLETE.value)
                 changes.phase_ended(snapshot, phase, progress)
@@ -193,7 +193,8 @@ def _end_phases(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> N
 def _end_with_outputs(
     snapshot: FlowSnapshot, phase: PhasePlan, end: PhaseState, wakeup: Wakeup, changes: ChangeSet
 ) -> PhaseState | None:
-    """Return how a completed phase ends: as given, or FAILED if a required output is short.
+    """Return the end state of a completed phase: the given one, or FAILED if a required output is
+    incomplete.
 
     None until its outputs have been probed.
     """
@@ -258,7 +259,8 @@ def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
 def _schedule_checks(snapshot: FlowSnapshot, wakeup: Wakeup) -> None:
     """Schedule the next check of phases in progress for their straggler deadline.
 
-    Due gates that could not be evaluated are no longer scheduled: their phase went on without them.
+    Due gates that could not be evaluated are no longer scheduled: their phase continued without
+    them.
     """
     for (name, processor), gate in list(snapshot.rows.items()) if wakeup.due else ():
         if (
@@ -430,7 +432,7 @@ def _apply(
 def gate_context(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> dict[str, Any]:
     """Return the gate context passed to a phase's runs; empty if there is nothing to pass.
 
-    What earlier phases lacked is carried on, because degradation is data.
+    Data missing in earlier phases is passed on, so that later phases know it.
     """
     plan = snapshot.planned.plan
     before = [snapshot.row(name) for name in plan.phase(ask.phase).after]
@@ -456,7 +458,7 @@ def gate_context(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -
 
 
 def _mirror(snapshot: FlowSnapshot, ask: GateRequest) -> None:
-    """Give a phase with one gate per processor the state of its most advanced gate."""
+    """Set a phase with one gate per processor to the state of its most advanced gate."""
     if ask.processor is None:
         return
     gates = [row for (name, p), row in snapshot.rows.items() if name == ask.phase and p]

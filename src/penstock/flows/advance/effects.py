@@ -1,4 +1,4 @@
-"""What follows from an evaluation besides its decisions: breakers, the alert of self-heal. Pure.
+"""Effects of an evaluation other than its decisions: breakers, and alerts of self-heal. Pure.
 
 Dead runs and FAIL decisions count against the breaker of their phase; a success closes it.
 """
@@ -75,7 +75,7 @@ def record_healed(
 
 
 def _record_opened(snapshot: FlowSnapshot, phase: str, failures: int, changes: ChangeSet) -> None:
-    """Record that a breaker opened: nothing of its phase starts for an hour."""
+    """Record that a breaker opened: its phase starts nothing for an hour."""
     flow, detail = snapshot.flow, detail_of(snapshot, phase, "", failures=failures)
     changes.journal.append(
         Entry("flow", flow.flow_id, flow.customer_key, "breaker_opened", changes.actor, "CLOSED",

@@ -1,6 +1,6 @@
-"""What incremental processors of new starts ask for: the reports of the processors before them.
+"""Inputs of incremental processors that start: the reports of the processors before them.
 
-Pure: `entities.store` decides from the watermarks and the reports what each of them receives.
+Pure: `entities.store` determines the input of each from the watermarks and the reports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ def input_requests(
 ) -> list[InputRequest]:
     """Return the requests of incremental processors among the starts.
 
-    processors: (key, pool) by pipeline, phase and name. A processor that a person starts again
-    processes everything; after a replay, later ones process what it changed. A run with incomplete
-    data leaves its watermark: what it received is received again, once the data is complete.
+    processors: (key, pool) by pipeline, phase and name. A processor that a person restarts
+    processes everything; after a replay, later processors process its changes. A run with
+    incomplete data does not move its watermark: it receives the same changes again once the data is
+    complete.
     """
     found = []
     for start in starts:

@@ -1,4 +1,4 @@
-"""Late data: a processor completed after the next phase had started without it.
+"""Late data: a processor completed after the next phase had started without its result.
 
 Pure rules over a `FlowSnapshot`: which phases to restart. `flow_rerun` decides whether and in which
 generation, because the newest generation handles the late data of all of them.

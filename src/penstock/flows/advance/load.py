@@ -19,11 +19,13 @@ from penstock.flows.store.flows import LongFlowRows, phases_later, phases_named_
 from penstock.flows.store.plans import long_flow_plan, long_flow_remember, planned
 
 LONG_AT_ONCE: Final = 20
-"""Long flows that one transaction loads in part, with two queries each."""
+"""Maximum number of long flows that one transaction loads partially, with two queries each."""
 
 
 class LoadedRows(NamedTuple):
-    """Phases and completions by flow; `only` has the phases that may change in a part of one."""
+    """Phases and completions by flow; `only` has the phases that may change in a partially loaded
+    flow.
+    """
 
     phases: dict[int, list[PhaseRow]]
     completions: dict[int, list[CompletionRow]]
@@ -33,7 +35,7 @@ class LoadedRows(NamedTuple):
 class _Part(NamedTuple):
     """Which phases of a long flow to load: those that may change, and those before them.
 
-    While the last phase of the plan is none of them and is not over, the flow cannot end.
+    The flow cannot end while its last phase is not among them and has not ended.
     """
 
     pipeline_key: PipelineKey
@@ -108,10 +110,10 @@ def query_state(tx: Tx, wakeups: Mapping[int, Wakeup]) -> Callable[[Sequence[Loc
 def _is_enough(
     locked: Locked, part: _Part, rows: LongFlowRows, seen: Sequence[CompletionRow]
 ) -> bool:
-    """Whether a part of a flow suffices: the flow cannot end, and nothing else can follow.
+    """Whether a part of a flow suffices: the flow cannot end, and there are no other effects.
 
     Phases that started degraded may be rerun, and a phase that was reported before it started ends
-    at once, so that phases after it are evaluated as well.
+    immediately, so that phases after it are evaluated as well.
     """
     flow = locked.flow
     is_late = flow.deadline_at is None or locked.now >= flow.deadline_at
@@ -129,7 +131,7 @@ def _is_enough(
 
 
 def _long_flows(wakeups: Mapping[int, Wakeup]) -> dict[int, _Part]:
-    """Return what to load of long flows with nothing but reports."""
+    """Return what to load of long flows whose events are all reports."""
     found: dict[int, _Part] = {}
     for flow_id, wakeup in wakeups.items():
         known = long_flow_plan(flow_id)

@@ -42,7 +42,7 @@ def phase_alert_key(flow_id: int, phase: str) -> str:
 
 
 def needs_intervention(gate: PhaseRow) -> bool:
-    """Whether a gate may have requested an intervention: it counted tries, or gave up at once."""
+    """Whether a gate may have requested an intervention: it counted tries, or just failed."""
     return bool(gate.tries) or gate.gate_context.get("status") == GateStatus.MISSING_HISTORICAL
 
 
@@ -179,7 +179,7 @@ def gate_alert(
 
 
 def gate_log_text(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> str:
-    """Return the line about a decision in the log."""
+    """Return the log line about a decision."""
     flow = snapshot.flow
     gate = ask.phase if ask.processor is None else f"{ask.phase}/{ask.processor}"
     degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
@@ -228,7 +228,7 @@ def history_queries(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision
 
 
 def history_query(need: Dependency, flow: FlowRow) -> str | None:
-    """Return a query for people that lists the days of a table before the flow's partition."""
+    """Return a query, for operators, that lists the days of a table before the flow's partition."""
     if need.partition is None:
         return None
     conditions = [f"{need.partition} < {_quoted(flow.partition)}"]
@@ -263,12 +263,12 @@ def phase_alert(snapshot: FlowSnapshot, phase: PhasePlan, missing: Sequence[str]
 
 
 def output_alert_key(flow_id: int, phase: str) -> str:
-    """Return the dedupe key of the alert about what a completed phase did not produce."""
+    """Return the dedupe key of the alert about missing outputs of a completed phase."""
     return f"output:{flow_id}:{phase}"
 
 
 def output_alert(snapshot: FlowSnapshot, phase: PhasePlan, short: Sequence[Assessment]) -> NewAlert:
-    """Build the alert about a completed phase that did not produce what it declares."""
+    """Build the alert about a completed phase with missing outputs."""
     flow = snapshot.flow
     fails = any(a.fail_if_missing for a in short)
     makers = sorted({name for a in short for name in a.needed_by})
@@ -343,7 +343,7 @@ def fallback_alert(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision)
 
 
 def heal_alert(snapshot: FlowSnapshot, started: Sequence[str], ended: Sequence[str]) -> NewAlert:
-    """Build the alert about what self-heal did in place of the cascade."""
+    """Build the alert about an action of self-heal that the cascade missed."""
     flow = snapshot.flow
     done = [f"ended {', '.join(ended)}"] if ended else []
     done += [f"started {', '.join(started)}"] if started else []
@@ -367,7 +367,7 @@ def heal_alert(snapshot: FlowSnapshot, started: Sequence[str], ended: Sequence[s
 
 
 def _target(flow: FlowRow) -> str:
-    """Return pipeline and partition as a command takes them."""
+    """Return pipeline and partition as command arguments."""
     return f"{flow.pipeline} {shlex.quote(flow.partition)}"
 
 

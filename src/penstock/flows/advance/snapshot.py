@@ -26,14 +26,14 @@ from penstock.pipelines.plan import Need, PhasePlan
 _PENDING: Final = PhaseState.PENDING.value
 _COMPLETE: Final = PhaseState.COMPLETE.value
 _OUTPUTS_OPEN: Final = (PhaseState.IN_PROGRESS, PhaseState.FAILED)
-"""States in which the outputs of a phase have not been probed, or were found to be missing."""
+"""States in which the outputs of a phase have not been probed, or were missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What a probe observed for a gate, with the fencing token of the probe's lease.
 
-    is_output: it observed what the phase produced, not what it needs.
+    is_output: it observed the outputs of the phase, not its needs.
     """
 
     token: int
@@ -74,13 +74,13 @@ class FlowSnapshot:
     breakers: dict[str, Breaker] = field(default_factory=dict)
     """By phase. The snapshots of one partition share this dict."""
     waits_for_flow: int | None = None
-    """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
+    """An earlier open flow of the same config, which must end before this flow starts anything."""
     only: frozenset[str] | None = None
     """Of a long flow that was loaded in part, the phases that may change; others are unfinished."""
     expansions: dict[tuple[str, str], ExpansionRow] = field(default_factory=dict)
     """By phase and name, the processors that have one run per item."""
     reported: Mapping[tuple[int, int], ReportedEntities] = field(default_factory=dict)
-    """Changed entities by flow and processor; read only if messages list them."""
+    """Changed entities by flow and processor; loaded only if messages list them."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, PhaseProgress] = field(default_factory=dict)
     states_before: dict[str, str] = field(init=False)
@@ -101,7 +101,7 @@ class FlowSnapshot:
         return self.rows[phase, processor]
 
     def put(self, phase: str, processor: str = "", **fields: Any) -> None:
-        """Change a phase. Raises an error if the state machine does not have the transition."""
+        """Change a phase. Raises an error if the state machine does not allow the transition."""
         gate_key = (phase, processor)
         old = self.rows[gate_key]
         state = fields.get("state", old.state)
@@ -197,8 +197,8 @@ class FlowSnapshot:
     def current_phases(self) -> list[PhasePlan]:
         """Return the phases that an evaluation can change, in the order of the plan.
 
-        All but those that have ended for good and those behind phases that have not begun. Most
-        phases of a long flow are of these two kinds.
+        These exclude phases that have ended permanently and phases behind ones that have not
+        started, which are most phases of a long flow.
         """
         plan = self.planned.plan
         if self._current is None:
@@ -236,7 +236,7 @@ class FlowSnapshot:
         return not done and not (outside and is_reported)
 
     def starts_with(self, ask: GateRequest) -> bool:
-        """Whether the flow was asked to start with this phase, so that no cascade led to it."""
+        """Whether the flow was opened to start with this phase, without a preceding cascade."""
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
     def cause_of(self, phase: str, *, is_cascaded: bool) -> tuple[str | None, int | None]:
@@ -274,7 +274,7 @@ class _ProgressOf(Mapping[str, PhaseProgress]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOrder:
-    """A leased probe that the caller has to run, outside any transaction."""
+    """A leased probe that the caller must run outside any transaction."""
 
     gate_id: int
     token: int
@@ -296,4 +296,4 @@ class NeededProbe:
     since: int | None
     """Probes that started earlier are ignored."""
     is_output: bool = False
-    """Whether the phase has completed and what it produced is probed."""
+    """Whether the outputs of a completed phase are probed."""

@@ -63,7 +63,9 @@ from penstock.runs.store.runs import run_insert_many
 log = logging.getLogger(__name__)
 
 PROBE_LEASE_US: Final = 2 * MINUTE
-"""Longer than any probe may take, so that a slow warehouse is not probed twice."""
+"""Lease duration of a probe; longer than any probe may take, so that a slow warehouse is not probed
+twice.
+"""
 _SLACK_US: Final = 10_000
 FLOWS: Final = "flows"
 """Channel that wakes the orchestrator."""
@@ -71,7 +73,7 @@ FLOWS: Final = "flows"
 
 @dataclass(slots=True, kw_only=True)
 class AdvanceResult:
-    """The result of `advance`; the caller has to run `probes`."""
+    """The result of `advance`; the caller must run `probes`."""
 
     flows: int = 0
     decisions: int = 0
@@ -88,7 +90,7 @@ class AdvanceResult:
     ended_backfills: list[int] = field(default_factory=list)
     """Flows of backfills that ended: the next partitions can start."""
     leaves_work: bool = False
-    """Whether something is left that the orchestrator can do at once."""
+    """Whether the orchestrator has more work that is due immediately."""
 
 
 def advance(
@@ -161,11 +163,11 @@ def advance(
 
 
 def follow(tx: Tx, events: Sequence[CompletionEvent], actor: str) -> AdvanceResult:
-    """Evaluate the flows of completions where that needs no wait; store the events of the others.
+    """Evaluate the flows of completions that are not locked; store the events of the others.
 
     For the transaction that ends runs; the orchestrator would do the same a moment later. Flow
     events remain for flows that another transaction holds, that failed, or that need more locks
-    than their own row. Call it last: it locks flows, and what was locked before stays locked. The
+    than their own row. Call it last, because it locks flows while earlier locks are still held. The
     caller wakes the pools of the new runs.
     """
     failed = {event.flow_id for event in events if event.is_failure}
@@ -212,7 +214,8 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
         snapshot, phase, processor = want.snapshot, want.ask.phase, want.ask.processor or ""
         token = tokens.get(want.gate_id)
         if token is None:
-            # The running probe may miss what triggered this evaluation: probe again right after it.
+            # The running probe may miss the change that triggered this evaluation: probe again
+            # right after it.
             snapshot.put(phase, processor, probe_again=True, probe_at=snapshot.now + PROBE_LEASE_US)
             continue
         again = snapshot.now + PROBE_LEASE_US + _SLACK_US

@@ -1,4 +1,4 @@
-"""Write a change set: one transaction holds a decision and everything that follows from it.
+"""Write a change set: a decision and all its effects commit in one transaction.
 
 Set by set: phase states, breakers, decisions, log rows, interventions, journal, messages, alerts
 and triggers. A start whose trigger exists already creates nothing.

@@ -28,7 +28,7 @@ class PhaseBreaker(Record):
     opened_at: Time | None
     """Time at which it opened, or a trial failed; null while it is closed."""
     trial_started_at: Time | None
-    """Time at which a trial started that has not ended; null for none."""
+    """Time at which the trial in progress started; null if there is none."""
     next_trial_at: Time | None
     """Time from which the next trial is allowed; null while it is closed."""
     changed_at: Time
@@ -39,7 +39,7 @@ class BreakerFailure(Record):
     """A failure that counted against a breaker."""
 
     kind: Literal["decision", "run"]
-    """A gate that decided FAIL, or a run that failed for good."""
+    """A gate that decided FAIL, or a run that failed permanently."""
     subject: str
     """Id of the decision or the run."""
     at: Time
@@ -51,7 +51,7 @@ class BreakerFailure(Record):
 
 
 class BreakerDetail(Record):
-    """A breaker, why it is in its state, and what to do."""
+    """A breaker with an explanation of its state and the recommended command."""
 
     breaker: PhaseBreaker
     """State of the breaker."""
@@ -60,7 +60,7 @@ class BreakerDetail(Record):
     recent: list[BreakerFailure]
     """Newest failures of the phase in this partition, newest first."""
     blocked_flows: list[str]
-    """Open flows that the breaker keeps from starting the phase."""
+    """Open flows in which the breaker blocks the phase."""
     command: str | None
     """Command that resets it; null while it is closed."""
 

@@ -24,7 +24,7 @@ class BreakerRow(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, str, str]:
-        """Its primary key."""
+        """Primary key: customer, pipeline, partition and phase."""
         return self.customer_key, self.pipeline_key, self.partition, self.phase
 
     @property

@@ -1,4 +1,4 @@
-"""Breakers for people: list, the failures behind one, reset."""
+"""Reads and resets of breakers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def breaker_list(tx: Tx, wanted: BreakerFilter) -> list[BreakerRow]:
 
 
 def breaker_reset(tx: Tx, row: BreakerRow) -> bool:
-    """Close a breaker and forget its failures. Return False if there was none."""
+    """Close a breaker and clear its failures. Return False if there was none."""
     return bool(tx.rows("breaker_reset", _key(row)))
 
 
@@ -49,7 +49,7 @@ def breaker_failures(tx: Tx, row: BreakerRow) -> list[FailureRow]:
 
 
 def breaker_blocks(tx: Tx, row: BreakerRow) -> list[int]:
-    """Return the open flows that have the phase blocked."""
+    """Return the open flows in which the phase is blocked."""
     return [found[0] for found in tx.rows("breaker_blocks", _key(row))]
 
 

@@ -1,4 +1,4 @@
-"""Ending open flows before their work is done: cancelled, or superseded by a new generation.
+"""Early end of open flows: cancelled, or superseded by a new generation.
 
 Functions over a transaction. Phases that have not ended are skipped, interventions and alerts are
 closed, and the journal names the reason.

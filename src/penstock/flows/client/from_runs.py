@@ -1,4 +1,4 @@
-"""Flows that runs open, and what a run reads of the phases before its own.
+"""Flows that runs open, and the results of earlier phases that a run reads.
 
 Functions over a transaction. A flow that a run opens belongs to the run's customer and continues
 its correlation id; the run's id is kept as the opener, so that a trace shows the cause.
@@ -36,7 +36,7 @@ def run_trigger_check(tx: Tx, names: NameResolver, owner: ActionOwner, wanted: R
 def run_trigger_target(
     tx: Tx, names: NameResolver, owner: ActionOwner, wanted: RunTrigger
 ) -> TriggerTarget:
-    """Return the flow that a run would open or find; raise what opening it would raise."""
+    """Return the flow that a run would open or find; raise the errors of opening it."""
     request = _request(owner, wanted)
     info = names.pipeline(request.pipeline, "pipeline", tx)
     check_request(info, request)
@@ -62,7 +62,7 @@ def run_trigger_open(
 
 
 def upstream_results(tx: Tx, flow_id: int, phase: str) -> list[UpstreamResult]:
-    """Return what the processors of the phases before a phase reported, in the plan's order."""
+    """Return the reports of the processors in the phases before a phase, in the plan's order."""
     flow = flow_get(tx, flow_id)
     if flow is None:
         return []

@@ -29,7 +29,7 @@ from penstock.pipelines.partition import PartitionKind, partition_rule_of
 from penstock.pipelines.plan import modes_of
 
 DAYS_MAX: Final = 400
-"""Longest gap between two daily partitions that is filled."""
+"""Maximum gap between two daily partitions that is filled."""
 HELD_UP: Final[tuple[HeldUpState, ...]] = ("BLOCKED", "WAITING")
 
 
@@ -134,7 +134,7 @@ def _of_flow(flow: FlowRow, marks: Sequence[PhaseMarkRow]) -> GridFlow:
 
 
 def _of_log(flows: Mapping[int, Sequence[LoggedPhase]], order: Sequence[str]) -> GridFlow:
-    """Return the newest of several flows of which only the log is left."""
+    """Return the newest of several flows of which only the log is kept."""
     newest = max(flows)
     rows = flows[newest]
     statuses = {row.status.upper() for row in rows}

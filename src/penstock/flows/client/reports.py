@@ -1,4 +1,4 @@
-"""Writes for a completion report: completion, journal, execution log, dead letter, cancelled runs.
+"""Writes of a completion report: completion, journal, execution log, dead letter, cancelled runs.
 
 Functions over the transaction of `client.flows`, which is their only caller.
 """

@@ -47,7 +47,7 @@ class ProcessorReport:
     """Why everything may have changed."""
     metadata: Mapping[str, Any] | None = None
     origin: MessageOrigin | None = None
-    """Message that carried the report. The receiver sets it; the message body cannot."""
+    """Message that contained the report. The receiver sets it; the message body cannot."""
 
 
 def check_request(info: PipelineInfo, wanted: FlowRequest) -> None:
@@ -96,7 +96,7 @@ def check_report(report: ProcessorReport) -> None:
 
 
 def entity_report(report: ProcessorReport) -> tuple[EntityReport, bool]:
-    """Return what an execution changed, and whether it reported so itself."""
+    """Return the changes of an execution, and whether it reported them itself."""
     if report.status == CompletionStatus.FAILED:
         return EntityReport(unknown="failed and may have changed anything"), False
     if report.everything_changed is not None:

@@ -1,7 +1,7 @@
 """The target of a manual trigger: its config, mode and partition, and the flows it replaces.
 
-`opening.py` acts on it and `trigger_preview.py` shows it, so that a dry run and the trigger
-itself agree. Functions over a transaction that change nothing.
+`opening.py` opens it and `trigger_preview.py` shows it, so that a dry run and the trigger itself
+agree. Functions over a transaction that change nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Explaining flows: what happened, why something does not happen, the trace of a cause."""
+"""Explanations of flows, causes of delays, and traces."""

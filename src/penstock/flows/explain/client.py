@@ -66,7 +66,7 @@ LIVE_MAX = 20
 """Maximum number of live runs outside flows in a trace; the newest are kept."""
 
 CHANGES_MAX = 1_000
-"""Maximum number of reports of one entity that are read; the newest."""
+"""Maximum number of reports of one entity that are read; the newest are kept."""
 
 
 _ENTITY = Meta(description="Kind and id of an entity, such as `players:1630567`.", max_length=300)
@@ -132,11 +132,11 @@ class Diagnostics:
         return self._store.read(body)
 
     def explain_flow(self, flow_id: FlowId) -> FlowExplanation:
-        """Explain each phase of a flow: decision, time, reason, evidence, and what is awaited."""
+        """Explain each phase of a flow: decision, time, reason, evidence and what it waits for."""
         return self._store.read(lambda tx: self._explained(tx, self._flow(tx, flow_id)))
 
     def why_flow(self, flow_id: FlowId, phase: Phase = None) -> CauseTree:
-        """Return the tree of causes for which a flow, or one of its phases, has not ended."""
+        """Explain why a flow, or one of its phases, has not ended, as a tree of causes."""
 
         def body(tx: Tx) -> CauseTree:
             fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id))
@@ -149,7 +149,7 @@ class Diagnostics:
         return self._store.read(body)
 
     def why_run(self, run_id: RunId) -> CauseTree:
-        """Return the tree of causes for which a run has not started or ended."""
+        """Explain why a run has not started or ended, as a tree of causes."""
         number = decode_or_not_found("run", "run", run_id)
 
         def body(tx: Tx) -> CauseTree:
@@ -163,7 +163,7 @@ class Diagnostics:
         return self._store.read(body)
 
     def why_config(self, config_id: ConfigId) -> CauseTree:
-        """Return the tree of causes why a config starts no runs."""
+        """Explain why a config starts no runs, as a tree of causes."""
         number = decode_or_not_found("cfg", "config", config_id)
 
         def body(tx: Tx) -> CauseTree:
@@ -178,7 +178,7 @@ class Diagnostics:
         return self._store.read(body)
 
     def why_customer(self, customer: Customer) -> CauseTree:
-        """Return the tree of causes that keep the work of a customer from making progress."""
+        """Explain why a customer's work makes no progress, as a tree of causes."""
 
         def body(tx: Tx) -> CauseTree:
             number = self._names.customer_key(tx, customer)
@@ -190,7 +190,7 @@ class Diagnostics:
         return self._store.read(body)
 
     def trace(self, cause: Annotated[str, Wire("correlation_id"), _CAUSE]) -> FlowTrace:
-        """Return everything that one cause started, and what never happened.
+        """Return everything that one cause started, and the expected steps that have not happened.
 
         The cause is named by its correlation id or by any id that belongs to it.
         """
@@ -222,7 +222,7 @@ class Diagnostics:
         customer: CustomerOrDefault = None,
         limit: Annotated[int, _FLOWS] = 20,
     ) -> EntityTrail:
-        """Return how far the changes of an entity got: the flows that reported it, by phase."""
+        """Return how far the changes of an entity have progressed, by flow and phase."""
         kind, name = parse_entity(entity)
         check_limit(limit, "limit", TRACE_MAX)
 
@@ -277,7 +277,7 @@ def _outside(
     customer_key: CustomerKey | None,
     gone: set[int],
 ) -> OutsideFlows:
-    """Load what a cause led to outside flows, and the executions of flows that are gone."""
+    """Load what a cause started outside flows, and the executions of deleted flows."""
     live = [run_get(tx, run_id, customer_key) for run_id in ids.live_runs[-LIVE_MAX:]]
     return OutsideFlows(
         messages=messages_of(tx, ids),

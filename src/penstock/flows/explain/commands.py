@@ -94,7 +94,7 @@ def check(flow: FlowFact, phase: str) -> Suggestion:
 
 
 def approve(pipeline: str, partition: str, phase: str, customer: str) -> Suggestion:
-    """Suggest an override that lets a single run start without what its gate lacks."""
+    """Suggest an override that lets a single run start without the data that its gate lacks."""
     more = ["--phase", phase, *customer_option(customer), "--expires", "4h", "--reason", "WHY"]
     command = _command("override", "grant", pipeline, partition, *more)
     return Suggestion(command=command, does=f"let {phase} start without the missing data, for 4 h")

@@ -1,8 +1,8 @@
-"""How far the change of an entity got: phase by phase, in the flows that reported it.
+"""Progress of the change of an entity, phase by phase, in the flows that reported it.
 
 Pure rules over facts that `flows.explain.store.entities` loads. A phase has processed a change if
-a processor of it reported the entity as changed, too, or succeeded with it: an incremental one that
-received it, any other because it processes everything.
+one of its processors also reported the entity as changed, or succeeded after receiving it; a
+processor that is not incremental always receives everything.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class EntityPhaseFact(NamedTuple):
 
 
 class PhaseTrail(NamedTuple):
-    """What a phase did with a change."""
+    """How a phase handled a change."""
 
     phase: str
     state: str
@@ -70,7 +70,7 @@ def parse_entity(text: str) -> tuple[str, str]:
 
 
 def phase_trails(fact: EntityFlowFact) -> list[PhaseTrail]:
-    """Return what each phase did with the change, from the first that reported it."""
+    """Return how each phase handled the change, from the first phase that reported it."""
     found: dict[str, PhaseTrail] = {}
     for phase in fact.phases:
         own = tuple(dict.fromkeys(c.processor for c in fact.changes if c.phase == phase.name))
@@ -123,7 +123,7 @@ def reached_last(fact: EntityFlowFact, trails: Sequence[PhaseTrail]) -> bool | N
 
 
 def summary(fact: EntityFlowFact, trails: Sequence[PhaseTrail], entity: str) -> str:
-    """Return how far the change got, as a sentence."""
+    """Return the progress of the change as a sentence."""
     origin = trails[0].phase if trails else fact.changes[-1].phase
     named = sorted({f"{c.phase}.{c.processor}" for c in fact.changes if c.phase == origin})
     start = f"{entity} was changed by {' and '.join(named)}"

@@ -304,7 +304,7 @@ def _skipped(flow: FlowFact, phase: PhaseFact) -> str:
 
 
 def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
-    """Return what was decided, on what evidence, and what is missing; empty before a decision."""
+    """Return sentences about the decision, its evidence and missing data; empty before one."""
     lines: list[str] = []
     gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
     for gate in gates:

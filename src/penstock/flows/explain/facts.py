@@ -53,7 +53,7 @@ class LimitFact:
     holders: tuple[HolderFact, ...] = ()
     has_others: bool = False
     tokens_at: Micros | None = None
-    """When the rate limit admits the run; None if the rate is not what it waits for."""
+    """When the rate limit admits the run; None if the run does not wait for the rate."""
     customer: str | None = None
     """Customer whose maximum number of runs it is; None for any other limit."""
 
@@ -95,7 +95,7 @@ class RunFact:
     ended_at: Micros | None = None
     timeout_at: Micros | None = None
     expires_at: Micros | None = None
-    """When it ends unless it has started; None if it does not expire."""
+    """When it expires unless it has started; None if it does not expire."""
     error_type: str | None = None
     error: str | None = None
     claimed_by: str | None = None
@@ -279,7 +279,7 @@ class PhaseFact:
     breaker: BreakerFact | None = None
     intervention: InterventionFact | None = None
     received: tuple[tuple[str, str], ...] = ()
-    """What its incremental processors receive, in words, by name."""
+    """Inputs of its incremental processors as text, by name."""
 
     @property
     def stragglers_until(self) -> Micros | None:

@@ -32,7 +32,7 @@ from penstock.flows.records import FlowRef
 def explanation_record(
     flow: FlowFact | None, explanation: Explanation, now: Micros
 ) -> FlowExplanation:
-    """Return the record of an explanation."""
+    """Convert an explanation to its public record."""
     return FlowExplanation(
         as_of=time(now),
         flow=None if flow is None else _flow_ref(flow),
@@ -111,7 +111,7 @@ def _cause(depth: int, cause: Cause) -> CauseEntry:
 def trace_record(
     correlation_id: str, flows: tuple[FlowFact, ...], traced: Trace, now: Micros
 ) -> FlowTrace:
-    """Return the record of a trace."""
+    """Convert a trace to its public record."""
     return FlowTrace(
         correlation_id=correlation_id,
         as_of=time(now),

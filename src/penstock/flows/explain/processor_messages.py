@@ -85,7 +85,7 @@ def describe_failures(failures: tuple[RunFact, ...]) -> str:
 
 
 def describe_last_failure(processor: ProcessorFact) -> str:
-    """Describe the last error of a processor that is tried again: "; the last error was …"."""
+    """Describe the last error of a processor that will be retried: "; the last error was …"."""
     last = processor.failures[-1] if processor.live is not None and processor.failures else None
     return "" if last is None or not last.error else f"; the last error was {describe_error(last)}"
 

@@ -40,17 +40,17 @@ class ExplainedPhase(Record):
     state: str
     """State of the phase, such as WAITING."""
     word: str
-    """State in everyday words, such as `not triggered`."""
+    """State in plain language, such as `not triggered`."""
     count: str
     """Completed and expected processors; may be empty."""
     at: Time | None
-    """Time at which the phase ended, or else started; null before."""
+    """Time at which the phase ended, or else started; null if it has not started."""
     headline: str
     """Summary of the phase in one line."""
     sentences: list[str]
-    """Sentences on what was decided, why, on what evidence, and what is awaited."""
+    """Sentences about the decision, its reasons and evidence, and what the phase waits for."""
     until: Time | None
-    """Time at which waiting ends or the next evaluation happens; null for none."""
+    """Time at which waiting ends or the next evaluation happens; null if neither is planned."""
 
 
 class OpenFlow(Record):
@@ -71,7 +71,7 @@ class OpenFlow(Record):
 
 
 class FlowExplanation(Record):
-    """An explanation of a flow."""
+    """What a flow decided, what it waits for, and suggested actions."""
 
     as_of: Time
     """Time at which the data was read, by the database clock."""
@@ -111,13 +111,13 @@ class CauseEntry(Record):
     text: str
     """Sentence that describes the cause."""
     clears: Literal["time", "event", "person", "never"]
-    """What can remove the cause; `never` if nothing that is pending will."""
+    """What can remove the cause; `never` if nothing pending can."""
     since: Time | None
     """Time since which the cause has existed; null if unknown."""
     earliest_at: Time | None
     """Earliest time at which it can clear; null if unknown."""
     until: Time | None
-    """Time at which waiting for it ends in any case; null for none."""
+    """Time at which waiting for it ends in any case; null if there is no bound."""
     action: Suggestion | None
     """Action that an operator can take; null if there is none."""
 
@@ -145,11 +145,11 @@ class TraceStep(Record):
     flow_id: str | None
     """Id of the flow; null for runs without one."""
     phase: str | None
-    """Phase concerned; null if it is not about one."""
+    """Phase concerned; null if none is."""
     processor: str | None
-    """Processor concerned; null if it is not about one."""
+    """Processor concerned; null if none is."""
     run_id: str | None
-    """Id of the run; null if it is not about one."""
+    """Id of the run; null if none is concerned."""
     text: str
     """Sentence that describes the event."""
 
@@ -162,11 +162,11 @@ class MissingTraceStep(Record):
     phase: str | None
     """Name of the phase within the pipeline; null for a message."""
     text: str
-    """Sentence that says why it has not happened."""
+    """Sentence that explains why it has not happened."""
     since: Time | None
-    """Time since which it is awaited; null if it is not."""
+    """Time since which it has been awaited; null if it is not awaited."""
     until: Time | None
-    """Time at which waiting ends; null for none."""
+    """Time at which waiting ends; null if no end is set."""
 
 
 class FlowTrace(Record):
@@ -177,9 +177,9 @@ class FlowTrace(Record):
     as_of: Time
     """Time at which the data was read, by the database clock."""
     summary: str
-    """How far the newest flow got, as a sentence."""
+    """Progress of the newest flow, as a sentence."""
     reached_last: bool | None
-    """Whether the newest flow reached its last phase; null without a flow."""
+    """Whether the newest flow reached its last phase; null if there is no flow."""
     flows: list[FlowRef]
     """Flows with this correlation id."""
     steps: list[TraceStep]
@@ -189,7 +189,7 @@ class FlowTrace(Record):
 
 
 class EntityPhase(Record):
-    """What one phase did with the change of an entity."""
+    """How one phase handled the change of an entity."""
 
     phase: str
     """Name of the phase within the pipeline."""
@@ -206,7 +206,7 @@ class EntityPhase(Record):
 
 
 class EntityFlow(Record):
-    """A flow in which an entity changed, and how far the change got."""
+    """A flow in which an entity changed, and the progress of the change."""
 
     flow_id: str | None
     """Id of the flow (`flow_…`); null for a run outside a flow."""
@@ -225,7 +225,7 @@ class EntityFlow(Record):
     reached_last: bool | None
     """Whether the change reached the last phase; null if the flow is no longer stored."""
     text: str
-    """How far the change got, as a sentence."""
+    """Progress of the change, as a sentence."""
     phases: list[EntityPhase]
     """The phases from the first that reported the change."""
 
@@ -240,4 +240,4 @@ class EntityTrail(Record):
     flows: list[EntityFlow]
     """Flows in which the entity changed; empty if no report names it."""
     has_more: bool
-    """Whether older flows were left off."""
+    """Whether older flows were omitted."""

@@ -69,7 +69,7 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
             yield from _producer(flow, made)
     for item in decision.evidence:
         days = [part for text in date_ranges(item.days_missing) for part in text.split(" to ")[:1]]
-        # A backfill in turn lacks the days before it, so the earliest one needs an override.
+        # A backfill lacks the days before it, so its earliest day needs an override.
         if decision.status == "missing_historical" and flow.mode != BACKFILL:
             for day in days[:DAYS_MAX]:
                 yield commands.trigger(

@@ -1,4 +1,4 @@
-"""Traces: what happened across phases and flows, in order of time, and what has not happened.
+"""Traces: chronological steps across phases and flows, and the steps that have not happened.
 
 Pure, over facts: flows with their phases, and executions from the log. `flows.explain.client` loads
 the facts of a correlation id and returns its trace.
@@ -35,15 +35,17 @@ ORDER = (
     "gate",
     "end",
 )
-"""Kinds of steps in the order of those that happened at the same time."""
+"""Order of kinds of steps that happened at the same time."""
 NEVER = ("PENDING", "WAITING", "BLOCKED", "SKIPPED")
 ITEM_FAILURES_SHOWN = 3
-"""Failed runs of a processor with items that a trace lists; their counts are one more step."""
+"""Maximum number of failed runs that a trace lists for a processor with items; the counts are a
+separate step.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A trace: its events in order of time, what has not happened, and how far it got."""
+    """A trace: its chronological events, the missing steps, and its progress."""
 
     steps: tuple[Step, ...]
     absences: tuple[MissingStep, ...]
@@ -65,7 +67,7 @@ def trace(
     for flow in flows:
         wall = LocalClock(now, flow.timezone)
         steps += _flow(flow)
-        if newest[_key(flow)] is flow:  # what an older generation lacks is the newest one's work
+        if newest[_key(flow)] is flow:  # the newest generation does the missing work of older ones
             absences += _absent(flow, wall)
     ended = [run for run in executions if run.ended_at is not None]
     steps += [_execution(run) for run in _without_most_items(ended, flows)]
@@ -79,18 +81,18 @@ def trace(
 
 
 def _key(flow: FlowFact) -> tuple[str, str, str, str, str | None]:
-    """Return what all generations of a flow share."""
+    """Return the key that all generations of a flow share."""
     return flow.customer, flow.pipeline, flow.partition, flow.mode, flow.config
 
 
 def _verdict(flows: Sequence[FlowFact], absences: Sequence[MissingStep]) -> tuple[bool | None, str]:
-    """Return whether the newest flow reached its last phases, and how far it got."""
+    """Return whether the newest flow reached its last phases, and its progress."""
     if not flows:
         text = "Something has not happened: see below." if absences else "Everything has ended."
         return None, text
     flow = max(flows, key=lambda flow: (flow.opened_at, flow.generation, flow.flow_id))
     name = f"{flow.pipeline} {flow.partition}"
-    # A phase that the mode does not run is not lacking; one that a failed flow skipped is.
+    # A phase that the mode does not run is not missing; one that a failed flow skipped is.
     is_cut_short = flow.state in ("FAILED", "CANCELLED")
     planned = [phase for phase in flow.phases if is_cut_short or phase.state != "SKIPPED"]
     before = {other for phase in planned for other in phase.after}

@@ -1,4 +1,5 @@
-"""Why a flow or run is not progressing: a tree of causes, each with the earliest time it can clear.
+"""Explanations of why a flow or run makes no progress: a tree of causes, each with its earliest
+end.
 
 A cause blocks its parent; a parent clears when all its causes have cleared. `earliest_at` is a
 lower bound for causes that clear with time (a retry, a recheck, a breaker), and None for those that

@@ -1,4 +1,4 @@
-"""Why a config starts no runs: a tree of causes in the form of `flows.explain.why`. Pure."""
+"""Explanation of why a config starts no runs: a tree of causes as in `flows.explain.why`. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MissedFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigFact:
-    """A config with what keeps it from starting runs."""
+    """A config with the facts that keep it from starting runs."""
 
     config_id: str
     pipeline: str

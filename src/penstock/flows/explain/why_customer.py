@@ -1,4 +1,4 @@
-"""Why the work of a customer makes no progress: a tree as in `flows.explain.why`. Pure."""
+"""Explanation of why a customer's work is blocked: a tree as in `flows.explain.why`. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StoppedPhase(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomerFact:
-    """A customer with what of its work waits or failed; counts are bounded."""
+    """A customer with its waiting and failed work; counts are bounded."""
 
     customer: str
     configs: int

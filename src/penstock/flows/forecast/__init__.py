@@ -1,1 +1,1 @@
-"""Forecasts: when a live flow will probably end, from how long its phases took before."""
+"""Forecasts: the probable end of a live flow, from earlier durations of its phases."""

@@ -1,11 +1,12 @@
-"""When a live flow will probably end, and how likely it misses its service level. Pure.
+"""Forecast of a live flow: its probable end, and the probability that it misses its service level.
+Pure.
 
 A sample is an earlier flow of the same pipeline and mode: for each phase, how long it took from the
 moment it could start (gate and queue included) to its end, and how long the rest of the flow took
 after that, along the longest path. A forecast replays every sample from where the live flow is now:
-only samples whose current phase took longer than it has taken already, of the same weekday if there
-are enough. Whole flows are replayed, not the quantiles of phases added up, because phases that are
-slow together make the sum much wider than independent ones would.
+only samples whose current phase took longer than the elapsed time, of the same weekday if there are
+enough. Whole flows are replayed instead of adding the quantiles of phases, because phases tend to
+be slow together, which makes the distribution of the sum much wider.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.pipelines.plan import Plan
 from penstock.runs.durations import BEYOND, SAMPLES_MIN, quantile
 
 WEEKDAY_MIN: Final = 8
-"""Samples of the same weekday from which only those are used."""
+"""Number of samples of the same weekday from which only these are used."""
 RISK_AT: Final = 0.5
 """Probability of a miss from which a flow is at risk."""
 _OVER: Final = (PhaseState.COMPLETE, PhaseState.DEGRADED, PhaseState.SKIPPED)
@@ -52,7 +53,7 @@ class Frontier(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When a flow will probably end, by samples."""
+    """Probable end of a flow, derived from samples."""
 
     p50_at: Micros
     p90_at: Micros
@@ -83,7 +84,7 @@ class History:
     )
 
     def weekday_of(self, weekday: int) -> int | None:
-        """Return the weekday if it has enough samples of its own, else None: all are used."""
+        """Return the weekday if it has enough samples, else None: all are used."""
         if self._weekdays is None:
             self._weekdays = Counter(one.weekday for one in self.samples)
         return weekday if self._weekdays[weekday] >= WEEKDAY_MIN else None
@@ -101,7 +102,7 @@ class History:
     def latest_total(self, weekday: int | None, phase: str, elapsed: Micros) -> Micros | None:
         """Return the longest rest of a flow among samples whose phase took longer than `elapsed`.
 
-        None if too few did. Cheap: most live flows are far from any risk.
+        None if there are too few. This is a cheap check, because most live flows are not at risk.
         """
         key = (weekday, phase)
         if key not in self._longest:

@@ -61,7 +61,7 @@ def history_read(tx: Tx, pipeline_key: PipelineKey, of_flow: FlowPlan) -> Histor
 
 
 def target_of(flow: FlowRow, of_flow: FlowPlan) -> Micros | None:
-    """Return when a flow should have ended: by its mode's service level, else its deadline."""
+    """Return the time by which a flow should end: its mode's service level, else its deadline."""
     slo = of_flow.mode.slo_us
     return flow.deadline_at if slo is None else flow.created_at + slo
 

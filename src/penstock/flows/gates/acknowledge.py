@@ -1,9 +1,10 @@
-"""What happens to a message that starts a processor once the processor's gate has decided.
+"""Handling of a message that starts a processor, after the processor's gate has decided.
 
-Ready, waiting, history missing, degraded or failed: says whether the processor runs, whether the
-message is acked, and what a push reply carries. Pure: gates of single runs (`flows.run_gates`) and
-the gate step of the consumer kit (`consumer.gates`) act on it. A message that was processed before
-never reaches a gate. Errors during processing are classified in `core.error_classification`.
+For each result (ready, waiting, history missing, degraded, failed) it determines whether the
+processor runs, whether the message is acked, and the body of a push response. Pure: gates of single
+runs (`flows.run_gates`) and the gate step of the consumer kit (`consumer.gates`) act on it. A
+message that was processed before never reaches a gate. Errors during processing are classified in
+`core.error_classification`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.flows.gates.verdict import LOG_LEVELS, Acknowledgement, GateStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResponse:
-    """What to do with a message, and what to note about it.
+    """How to handle a message, and the details to record.
 
     status: the gate's status. is_final: the processor will not run for this
     message unless a person acts. is_degraded: the processor receives the list of missing data.
@@ -39,7 +40,7 @@ class GateResponse:
         return not self.runs and not self.is_final
 
     def reply(self) -> dict[str, Any]:
-        """Return the body of a push reply."""
+        """Return the body of a push response."""
         return {
             "status": self.status,
             "reason": self.reason,
@@ -78,7 +79,7 @@ class GateResult(Protocol):
 
 
 def gate_response(decision: GateResult, *, retry_count: int = 0) -> GateResponse:
-    """Return what happens to the message after `retry_count` earlier tries."""
+    """Return how to handle the message after `retry_count` earlier attempts."""
     return GateResponse(
         runs=decision.verdict.starts,
         acknowledgement=decision.acknowledgement,

@@ -21,7 +21,7 @@ OPEN_DURATION: Final = HOUR
 
 
 class BreakerState(StrEnum):
-    """The state of a breaker."""
+    """Whether a breaker allows work: all, a single probe, or none."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"

@@ -1,4 +1,4 @@
-"""Evidence: what a probe observed of a dependency, and its assessment as completeness and quality.
+"""Evidence: the observation of a dependency, and its assessment as completeness and quality.
 
 `assess` is the only code that turns an `Observation` into numbers, so that a recorded
 observation can be assessed again. Nothing here reads data or a clock: the age of data is measured
@@ -90,7 +90,7 @@ class Assessment:
     days_missing: tuple[str, ...] = ()
     error: str | None = None
     floor: float | None = None
-    """Completeness in percent below which it counts as absent; None: the default of the mode."""
+    """Completeness in percent below which it counts as absent; None for the mode's default."""
     probed_us: Micros | None = None
     """How long the probe took."""
     scanned_bytes: int | None = None
@@ -242,7 +242,7 @@ def _is_uncountable(dependency: Dependency, observation: Observation) -> bool:
 
 
 def _without_reference(dependency: Dependency, rows: int) -> Assessment:
-    """An empty reference table is missing data: it must not count as a complete day."""
+    """Return the assessment for an empty reference table: missing data, never a complete day."""
     return Assessment(
         **_shared(dependency),
         completeness=0.0,

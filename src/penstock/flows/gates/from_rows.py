@@ -103,7 +103,7 @@ def _dependency(one: Assessment) -> GateDependency:
 
 
 def reevaluated_record(row: DecisionRow, changes: ModeOptions) -> ReevaluatedDecision:
-    """Return a recorded decision beside the decision under other settings."""
+    """Return a recorded decision with the decision under other settings."""
     recorded, given = loads(Decision, row.decision), loads(GateInput, row.input)
     recomputed = what_if(given, changes)
     return ReevaluatedDecision(
@@ -156,7 +156,7 @@ def backtest_record(
 
 
 def override_record(row: OverrideRow) -> GateOverride:
-    """Return the record of an override."""
+    """Convert an override row to its public record."""
     return GateOverride(
         override_id=encode("ovr", row.override_id),
         customer=row.customer_id,

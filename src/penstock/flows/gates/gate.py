@@ -3,8 +3,8 @@
 `decide` is pure and total: any `GateInput` yields exactly one `Decision`, and equal inputs yield
 equal decisions. Four rules apply in order: required data and cycles, absent same-day data, too
 little history, thresholds. A critical dependency below its floor counts as absent, so that an
-average cannot hide it. Within a mode, the verdict never gets worse as completeness or quality rise.
-The decision depends on nothing but its input, which names the version of the rules. The
+average cannot hide it. Within a mode, the verdict never gets worse when completeness or quality
+increases. The decision depends on nothing but its input, which names the version of the rules. The
 orchestrator, `gate check` and the backtest call `decide`; `flows.gates.messages` builds the texts.
 """
 
@@ -48,7 +48,7 @@ from penstock.pipelines.mode import RECHECK_DEFAULT, ModeOptions
 
 QUALITY_MIN: Final = 0.5
 ESCALATE_AT: Final = 50.0
-"""Completeness from which work starts degraded once the maximum wait is over."""
+"""Completeness from which work starts degraded after the maximum wait."""
 CRITICAL_BELOW: Final = 20.0
 ALERT_QUALITY: Final = 0.80
 LONG_WAIT: Final = 2 * HOUR

@@ -1,6 +1,6 @@
 """Overrides: a person's approval, with an expiry, to proceed without a dependency.
 
-An override records who approved what, for which partition and until when. It never satisfies a
+An override records its approver, subject, partition and expiry. It never satisfies a
 dependency declared `fail_if_missing`, and a start that it permits is degraded. The client grants
 and revokes overrides; the orchestrator passes the ones in scope to `flows.gates.gate`. Nothing here
 reads a clock.

@@ -46,7 +46,7 @@ class GateDependency(Record):
     found_rows: int | None
     """Number of rows that the probe counted; null if rows were not counted."""
     required_rows: int | None
-    """Number of rows that were expected; null without an expectation."""
+    """Number of rows that were expected; null if no number is expected."""
     days_present: int | None
     """Days of history that were found; null unless historical."""
     days_required: int | None
@@ -54,9 +54,9 @@ class GateDependency(Record):
     days_missing: list[str]
     """Dates of the days of history that were not found."""
     age: Seconds | None = field(name="age_seconds")
-    """Age of the newest row in seconds; null without an age column."""
+    """Age of the newest row in seconds; null if there is no age column."""
     issues: list[str]
-    """Sentences that say what is wrong; empty if nothing is."""
+    """Sentences that describe problems; empty if there are none."""
     needed_by: list[str]
     """Processors of the phase that declare this dependency."""
     fail_if_missing: bool
@@ -97,7 +97,7 @@ class GateVerdict(Record):
     missing: list[str]
     """Tables that are absent or incomplete."""
     alert: AlertLevel | None
-    """Level of the alert: INFO, WARNING, ERROR or CRITICAL; null for none."""
+    """Level of the alert: INFO, WARNING, ERROR or CRITICAL; null if there is none."""
     recheck_at: Time | None
     """Time of the next evaluation; null if none is planned."""
     waits_until: Time | None
@@ -180,11 +180,11 @@ class WhatIfRequest(Record):
     customer: str | None = field(name="customer_id", default=None)
     """Evaluate only decisions of this customer."""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50
-    """Maximum number of decisions, the newest first."""
+    """Maximum number of decisions, newest first."""
 
 
 class ReevaluatedDecision(Record):
-    """A recorded decision beside its verdict under changed settings."""
+    """A recorded decision, and its verdict under changed settings."""
 
     decision_id: str
     """Id of the recorded decision (`dec_…`)."""
@@ -259,7 +259,7 @@ class Backtest(Record):
     """The effect that changed settings would have had."""
 
     decisions: int
-    """Number of decisions that were evaluated again, the newest first, at most 5,000."""
+    """Number of decisions that were evaluated again, newest first, at most 5,000."""
     left_out: int
     """Number of older decisions that match but were not evaluated."""
     since: Time
@@ -339,7 +339,7 @@ class GateOverride(Record):
 
 
 class Intervention(Record):
-    """A blocked gate that an operator has to resolve."""
+    """A blocked gate that an operator must resolve."""
 
     intervention_id: Annotated[str, Meta(examples=["int_7h2kq0v3"])]
     """Id of the intervention (`int_…`)."""
@@ -360,7 +360,7 @@ class Intervention(Record):
     missing: list[str]
     """Tables that are absent or incomplete."""
     reason: str
-    """Sentences that say why the gate cannot proceed."""
+    """Sentences that explain why the gate cannot proceed."""
     tries: int
     """Number of evaluations that found too little history."""
     correlation_id: str | None
@@ -376,8 +376,8 @@ class Intervention(Record):
     resolution: str | None
     """Description of what was done; null while it is open."""
     payload: dict[str, Any] | None
-    """What the gate found: days and issues of each table, queries that show them, and the message
-    that opened the flow; null for interventions from before this was recorded.
+    """Findings of the gate: days and issues of each table, queries that show them, and the message
+    that opened the flow; null for older interventions, which lack it.
     """
     command: str | None
     """Shell command that resolves it; null once it is resolved."""

@@ -24,7 +24,7 @@ class NewTrigger(NamedTuple):
     parent_processor: str | None = None
     """The processor whose completion led to this start."""
     parent_run_id: int | None = None
-    """The run of that completion; None if it was reported from outside."""
+    """The run of that completion; None if an external system reported it."""
 
 
 class Trigger(NamedTuple):
@@ -135,7 +135,7 @@ class OverrideRow(NamedTuple):
 
 
 class NewIntervention(NamedTuple):
-    """A problem that needs a person (batch of `intervention_put_many`)."""
+    """A problem that a person must resolve (batch of `intervention_put_many`)."""
 
     customer_key: CustomerKey
     pipeline_key: PipelineKey

@@ -114,10 +114,10 @@ class Items:
         return self._store.read(body)
 
     def retry(self, flow_id: FlowId, request: ItemRetry) -> ItemsRetried:
-        """Run items again: those named, the failed ones that match, or all failed ones.
+        """Run items again: the named ones, the failed ones that match, or all failed ones.
 
         Each gets a new run with new attempts; its dead letter is closed. Items whose run has not
-        ended are left alone. At most 500 items per request.
+        ended are skipped. At most 500 items per request.
         """
         number = decode_or_not_found("flow", "flow", flow_id)
 

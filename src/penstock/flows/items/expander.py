@@ -1,8 +1,8 @@
 """The expander: evaluates the items of new expansions and creates the runs of long lists.
 
-Queries and functions are evaluated outside any transaction, under a lease and a token as probes
-are; the transaction that stores the items also creates the first runs. A long list is continued a
-part at a time, expansions in turn, under the lock of the flow: each part is deleted with the
+Queries and functions are evaluated outside any transaction, under a lease and a token, like probes;
+the transaction that stores the items also creates the first runs. A long list is continued a part
+at a time, alternating between expansions, under the lock of the flow: each part is deleted with the
 creation of its runs. Safe in any number of replicas. The orchestrator calls `run_once`.
 """
 
@@ -49,7 +49,8 @@ from penstock.runs.store.runs import run_insert_many
 
 CHANNEL: Final = "flows"
 PER_STEP: Final = 2
-"""Expansions that one transaction continues; each creates up to a thousand runs."""
+"""Maximum number of expansions that one transaction continues; each creates up to a thousand runs.
+"""
 EVALUATIONS: Final = 20
 LEASE_US: Final = 2 * MINUTE
 TRIES_MAX: Final = 5
@@ -59,7 +60,7 @@ MESSAGE_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class ExpandCounts:
-    """What one step did; `pools` have new runs."""
+    """Counts of one step; `pools` have new runs."""
 
     runs: int = 0
     evaluations: int = 0
@@ -76,7 +77,7 @@ class _Evaluation(NamedTuple):
 
 
 class _Evaluated(NamedTuple):
-    """The result of an evaluation: the items, or an error that may pass, or one that will not."""
+    """The result of an evaluation: the items, a temporary error, or a permanent one."""
 
     evaluation: _Evaluation
     items: Sequence[KeyedItem] | None = None
@@ -219,7 +220,7 @@ class Expander:
             return _Evaluated(evaluation, item_list(values, fan_out.item_key, each.title))
         except InvalidItems as error:
             return _Evaluated(evaluation, error=str(error), is_permanent=True)
-        except Exception as error:  # a function of users raises anything
+        except Exception as error:  # a user's function may raise anything
             text = redact_text(f"{each.title}: {type(error).__name__}: {error}")[:MESSAGE_MAX]
             return _Evaluated(evaluation, error=text)
 

@@ -1,6 +1,6 @@
 """The fan-in of items: when a processor with many runs is complete, and with which status.
 
-Pure rules over the counts of an expansion. Items count as the processors of a phase do: the
+Pure rules over the counts of an expansion. Items count like the processors of a phase: the
 processor completes when all of them have ended, or at the phase's straggler deadline once enough of
 them have succeeded (`min_items`).
 """
@@ -16,12 +16,12 @@ from penstock.flows.cascade import CompletionStatus
 
 
 class ExpansionState(StrEnum):
-    """State of an expansion."""
+    """Whether the items of an expansion are known."""
 
     EVALUATING = "EVALUATING"
     """Its items are not known yet."""
     SEALED = "SEALED"
-    """Its items are stored and do not change any more."""
+    """Its items are stored and no longer change."""
     FAILED = "FAILED"
     """Its items could not be determined."""
     CANCELLED = "CANCELLED"
@@ -69,7 +69,7 @@ class ExpansionRow(NamedTuple):
 
 
 def quorum(total: int, min_items: float) -> int:
-    """Return how many of the items have to succeed."""
+    """Return how many of the items must succeed."""
     return math.ceil(min_items * total - 1e-9)
 
 
@@ -78,7 +78,7 @@ def fan_in_status(
 ) -> CompletionStatus | None:
     """Return the status with which the processor completes now; None while it continues.
 
-    An item that is retried by hand counts as failed until it has succeeded.
+    An item that is retried manually counts as failed until it has succeeded.
     """
     if row.state == ExpansionState.FAILED:
         return CompletionStatus.FAILED

@@ -13,7 +13,7 @@ from penstock.flows.items.store.reads import ItemRow
 
 
 def item_record(row: ItemRow) -> FlowItem:
-    """Return the record of an item."""
+    """Convert an item row to its public record."""
     return FlowItem(
         item_key=row.item_key,
         phase=row.phase,

@@ -1,4 +1,4 @@
-"""From the values of a source to items: each a value with a key that is stable and unique.
+"""Conversion of a source's values to items, each with a stable and unique key.
 
 Pure. A text or a whole number is its own key; any other value is identified by the field that the
 processor declares as `item_key`, or else by a digest of its content.
@@ -19,7 +19,9 @@ ITEMS_MAX: Final = 100_000
 ITEM_BYTES_MAX: Final = 16 * 1024
 KEY_MAX: Final = 200
 FIRST_BATCH: Final = 200
-"""Runs of a long list that the trigger's transaction creates, so that the first starts at once."""
+"""Number of runs of a long list that the trigger's transaction creates, so that the first can
+start.
+"""
 BATCH: Final = 1_000
 """Longest list of items whose runs one transaction creates."""
 
@@ -30,7 +32,7 @@ _ENCODER: Final = json.JSONEncoder(
 
 
 class InvalidItems(ValueError):
-    """The values are no list of items; the text says what was expected and what to change."""
+    """The values are not a list of items; the text states what was expected and how to fix it."""
 
 
 class KeyedItem(NamedTuple):
@@ -41,7 +43,7 @@ class KeyedItem(NamedTuple):
 
 
 def item_list(values: Any, item_key: str | None, source: str) -> list[KeyedItem]:
-    """Return the items of a list of values. Raise InvalidItems if they are none.
+    """Return the items of a list of values. Raise InvalidItems if the values are invalid.
 
     source: where the values came from, for messages.
     """
@@ -66,7 +68,7 @@ def item_list(values: Any, item_key: str | None, source: str) -> list[KeyedItem]
 
 
 class _Where:
-    """The position of an item, put into words only for an error."""
+    """The position of an item, formatted only for an error."""
 
     __slots__ = ("_position", "_source")
 

@@ -1,4 +1,4 @@
-"""The runs of items: what a new run takes from its flow, its processor and its item. Pure."""
+"""New runs of items, built from the flow, the processor and the item. Pure."""
 
 from __future__ import annotations
 

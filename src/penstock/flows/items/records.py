@@ -21,7 +21,7 @@ class FlowItem(Record):
     processor: str
     """Processor that has one run per item."""
     state: ItemState
-    """waiting or running while it has a live run, else how it ended: succeeded, partial, failed."""
+    """waiting or running while it has a live run, otherwise succeeded, partial or failed."""
     run_id: str
     """The live run, or the run that ended last (`run_…`)."""
     since: Time
@@ -33,7 +33,7 @@ class FlowItem(Record):
 
 
 class ItemError(Record):
-    """How many items failed with the same kind of error."""
+    """Number of items that failed with the same kind of error."""
 
     error_type: str
     """Short name of the error's kind, or CANCELLED."""
@@ -62,26 +62,26 @@ class ItemSummary(Record):
     failed: int
     """Number of items that failed and have not succeeded since."""
     required: int
-    """Number of items that have to succeed (`min_items`)."""
+    """Number of items that must succeed (`min_items`)."""
     records: int
     """Number of records that the processor reported for all items."""
     error: str | None
     """Why the items could not be determined; null otherwise."""
     errors: list[ItemError]
-    """Kinds of errors of failed items, the most frequent first; at most five."""
+    """Kinds of errors of failed items, most frequent first; at most five."""
     first_failures: list[FlowItem]
     """The first failed items by key; at most five."""
 
 
 class ItemRetry(Record):
-    """Which items of a flow to run again. Without a filter: all that failed."""
+    """The items of a flow to run again; without a filter, all failed items."""
 
     processor: str | None = None
     """Only items of this processor; required if the flow has items of several."""
     items: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=500)] = field(
         default_factory=list
     )
-    """Keys of the items, failed or not; empty: all failed items that match the other filters."""
+    """Keys of the items, failed or not; if empty, all failed items that match the other filters."""
     match: Annotated[str, Meta(max_length=200)] | None = None
     """Only failed items whose key matches this pattern, such as `2025-*`."""
     error_type: Annotated[str, Meta(max_length=64)] | None = None

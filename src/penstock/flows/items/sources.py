@@ -1,4 +1,4 @@
-"""Where the items of a processor come from: an earlier result, a query or a function. Pure.
+"""Sources of a processor's items: an earlier result, a query or a function. Pure.
 
 A result that is stored already is read in the transaction of the trigger; queries and functions are
 evaluated outside any transaction (`flows.items.expander`).
@@ -18,7 +18,7 @@ from penstock.flows.rows import CompletionRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemRequest:
-    """The flow and the processor whose items are wanted; what a function of `each` receives."""
+    """The flow and the processor whose items are requested; argument of a function in `each`."""
 
     pipeline: str
     phase: str
@@ -40,7 +40,7 @@ ItemQuery: TypeAlias = Callable[[ItemRequest], Sequence[Any]]
 
 
 def no_queries(request: ItemRequest) -> Sequence[Any]:
-    """Refuse to query; used by processes without probes."""
+    """Raise an error instead of querying; used by processes without probes."""
     raise InvalidItems(
         f"this process cannot query {request.warehouse or 'a warehouse'}; run an orchestrator with "
         "probes"

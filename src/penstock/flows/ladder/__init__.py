@@ -1,1 +1,1 @@
-"""The rungs below the cascade: the scheduler's fallback and self-heal."""
+"""The fallbacks of the cascade: the scheduler's fallback and self-heal."""

@@ -1,6 +1,6 @@
-"""The services of the rungs below the cascade: the scheduler's fallback and self-heal.
+"""The services that start what the cascade missed: the scheduler's fallback and self-heal.
 
-Each chooses flows, evaluates their gates as the orchestrator does (`flows.advance.store.advance`,
+Each selects flows, evaluates their gates like the orchestrator (`flows.advance.store.advance`,
 the only path that starts phases), and runs the probes that they need between two transactions. It
 does not depend on an orchestrator. Safe in any number of replicas: a trigger exists once, a
 fallback is taken under its flow's lock, and one process at a time makes a pass of self-heal.
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 BATCH: Final = 200
 PAGE: Final = 500
 PASS_FLOWS_MAX: Final = 50_000
-"""Candidates that one pass of self-heal looks at."""
+"""Maximum number of candidates that one pass of self-heal examines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class RungCounts:
 
 
 class _Rung:
-    """Evaluates chosen flows, with their probes."""
+    """Evaluates selected flows, with their probes."""
 
     name = ""
 
@@ -82,9 +82,9 @@ class _Rung:
     def _evaluate(
         self, choose: Callable[[Tx], Mapping[int, Wakeup]], total: RungCounts
     ) -> tuple[RungCounts, int | None]:
-        """Evaluate the chosen flows; return the counts, and how many flows there were.
+        """Evaluate the selected flows; return the counts, and the number of flows.
 
-        None: a flow could not be evaluated. Chosen again, there are fewer or it is left out.
+        None if a flow could not be evaluated; the next selection is smaller or skips it.
         """
         chosen: Mapping[int, Wakeup] = {}
 
@@ -153,7 +153,7 @@ class SchedulerFallback(_Rung):
 
 
 class SelfHeal(_Rung):
-    """Service that evaluates what the cascade should have started or ended long ago."""
+    """Service that evaluates phases that the cascade should have started or ended long ago."""
 
     name = "self-heal"
 
@@ -183,7 +183,7 @@ class SelfHeal(_Rung):
         except StoreError:
             raise
         except Exception:
-            # One of them cannot be read: it is found when each is evaluated.
+            # One of them cannot be read; it is identified when each is evaluated separately.
             log.exception("a page of %d flows cannot be read", len(ids))
             return page, ids
         return page, [one.flow.flow_id for one in found if gates_to_heal(one)]

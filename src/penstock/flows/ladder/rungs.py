@@ -1,8 +1,8 @@
-"""When the rungs below the cascade act: fallback times, and what self-heal evaluates again. Pure.
+"""Rules for the fallbacks of the cascade: fallback times, and what self-heal evaluates again. Pure.
 
-The cascade starts a phase when the phases before it have ended. The fallback starts it at a
-declared time of day; self-heal evaluates what could have started or ended for too long; a person
-triggers it. Every rung evaluates the same gates and is stopped by the same breakers.
+The cascade starts a phase when the phases before it have ended. If it does not, the fallback starts
+the phase at a declared time of day, self-heal evaluates phases and gates that are overdue, or a
+person triggers it. Each evaluates the same gates and respects the same breakers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.pipelines.plan import PhasePlan
 HEAL_EVERY: Final = 15 * MINUTE
 """Interval between passes of self-heal, and between attempts of a fallback that did not start."""
 OVERDUE: Final = 5 * MINUTE
-"""Delay after which a planned evaluation counts as forgotten."""
+"""Delay after which a planned evaluation counts as lost."""
 BY_HAND_SOURCES: Final = frozenset({"manual", "backfill", "replay"})
-"""Trigger sources of flows without fallback times: their author watches them."""
+"""Trigger sources of flows without fallback times, because a person opened them."""
 
 
 def next_time_of_day(minute: int, now: Micros, timezone: str) -> Micros:
@@ -38,9 +38,9 @@ def next_time_of_day(minute: int, now: Micros, timezone: str) -> Micros:
 def gates_to_heal(snapshot: FlowSnapshot) -> set[int]:
     """Return the gates of a flow that self-heal evaluates again, by id.
 
-    A phase that could have ended, or a gate that could have been evaluated, for as long as the mode
-    allows. A gate that waits, or that its breaker holds, is left alone while its next evaluation is
-    planned.
+    These are phases that could have ended, and gates that could have been evaluated, for longer
+    than the mode allows. A gate that waits, or that its breaker blocks, is skipped while its next
+    evaluation is planned.
     """
     if not snapshot.flow.is_open or snapshot.waits_for_flow is not None:
         return set()

@@ -1,4 +1,4 @@
-"""Due fallbacks, flows for self-heal, and passes that one process at a time makes."""
+"""Due fallbacks, candidates for self-heal, and passes that only one process at a time makes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.flows.rows import Locked
 from penstock.flows.store.flows import flow_lock_many, flow_of_row
 
 HEAL_LEAST_US = 5 * MINUTE
-"""No flow younger than this is a candidate of self-heal, whatever its mode."""
+"""Minimum age of a flow for self-heal, in any mode."""
 
 
 def fallbacks_take(tx: Tx, n: int, aside: Collection[int]) -> dict[int, set[str]]:
-    """Take phases whose fallback time has come, by flow; at most `n` phases at a time.
+    """Claim phases whose fallback time has come, by flow; at most `n` phases at a time.
 
-    Their flows are locked before, as everywhere; the next attempt is planned in the same
-    transaction. Safe in any number of replicas.
+    Their flows are locked first; the next attempt is planned in the same transaction. Safe in any
+    number of replicas.
     """
     due = {row[0] for row in tx.rows("fallback_due", {"n": n + len(aside)})} - set(aside)
     if not due:
@@ -48,7 +48,7 @@ def heal_candidates(tx: Tx, after: tuple[int, int], n: int) -> list[tuple[int, i
 
 
 def snapshots_read(tx: Tx, ids: Sequence[int], *, lock: bool = False) -> list[FlowSnapshot]:
-    """Return the snapshots of flows, locked or as they are; those not locked lack breakers."""
+    """Return the snapshots of flows, locked or not; unlocked ones lack breakers."""
     if lock:
         locked = flow_lock_many(tx, ids)
     else:

@@ -1,4 +1,4 @@
-"""Open flows adopt a new declaration of their pipeline, and gates that wait are evaluated again.
+"""Adoption of a new pipeline declaration by open flows; their waiting gates are evaluated again.
 
 A flow keeps the declaration it was opened with while its phases or processors differ from the new
 one. Otherwise it follows the new needs, modes and warehouses, so that a corrected declaration ends

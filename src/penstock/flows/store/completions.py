@@ -115,7 +115,7 @@ def flow_event_put_for_next(tx: Tx, configs: Iterable[int]) -> None:
 def flow_event_take(tx: Tx, n: int, aside: Iterable[int] = ()) -> list[FlowEvent]:
     """Delete and return flow events, to be handled in this transaction.
 
-    Events of the flows that were set aside stay.
+    Events of skipped flows stay.
     """
     if left := sorted(aside):
         rows = tx.rows("flow_event_take_others", {"n": n, "ids": left})

@@ -2,7 +2,8 @@
 
 Generations of one key are counted under a lock, so that two openers get two numbers. A generation
 that starts in the middle inherits what its parent completed before that point. Earlier phases that
-were never completed are skipped and do not block others. `cascade.advance` then starts the flow.
+were never completed are skipped and do not block others. `flows.advance.store.advance` then starts
+the flow.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ class FlowOpening:
     origin: MessageOrigin | None = None
     by_hand: bool = False
     only: frozenset[tuple[str, str]] = frozenset()
-    """Phase and name of the processors that run in their phases; the others of these phases keep
-    what they completed in the parent. Empty: all run."""
+    """Phase and name of the processors that run in their phases; the others in these phases keep
+    their completions from the parent. If empty, all run.
+    """
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -195,8 +197,8 @@ def _forward_to_newest(tx: Tx, late: LateData, generation: int) -> bool:
     """Copy late completions to the newest generation. Return False if it is gone or cancelled.
 
     Phases that the newest generation runs itself are left out. All inherited ones are reported,
-    even if it already has them: it inherited work that started without the late data and has to
-    redo it.
+    even if it already has them: it inherited work that started without the late data and must redo
+    it.
     """
     flow = late.snapshot.flow
     customer, pipeline, config_id, partition, mode = flow.key
@@ -301,7 +303,7 @@ def _phases(
 
 
 def _fallback_at(opening: FlowOpening, plan: FlowPlan, phase: PhasePlan, now: int) -> int | None:
-    """Return when the scheduler starts a phase by itself; never in flows that a person opened."""
+    """Return the fallback time of a phase; None in flows that were opened manually."""
     if phase.fallback is None or opening.source in BY_HAND_SOURCES:
         return None
     return next_time_of_day(phase.fallback, now, plan.timezone)
@@ -323,7 +325,7 @@ def _inherit(tx: Tx, opened: Sequence[tuple[FlowOpening, int]], rows: Sequence[N
 
 
 def _is_kept(opening: FlowOpening, seen: CompletionRow) -> bool:
-    """Return whether a processor keeps its completion because others of its phase run alone."""
+    """Return whether a processor keeps its completion because only others of its phase run."""
     if seen.status == CompletionStatus.FAILED or (seen.phase, seen.processor) in opening.only:
         return False
     return any(phase == seen.phase for phase, _ in opening.only)

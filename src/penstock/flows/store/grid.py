@@ -15,7 +15,7 @@ LOGGED_MAX: Final = 20_000
 
 
 class GridKey(NamedTuple):
-    """Whose grid is read."""
+    """Customer, pipeline and mode of a grid."""
 
     customer: CustomerKey
     pipeline: PipelineKey

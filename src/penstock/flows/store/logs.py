@@ -1,7 +1,7 @@
 """The log tables of flows: ended phases, changed checks, executions. Also batch writes of messages.
 
 Written in the transaction they describe; read by `trace`, `explain` and the audit sink. Executions
-are logged from the history row that exists anyway (`completions.completion_from_runs`).
+are logged from the existing history row (`completions.completion_from_runs`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
 
 
 def topics_later(tx: Tx, flow_ids: Iterable[int]) -> Callable[[], frozenset[str]]:
-    """Query the topics that messages about flows are sent on, of those that exist."""
+    """Query the existing topics for messages about flows."""
     result = tx.later("topics_of_flows", {"ids": sorted(flow_ids)})
     return lambda: frozenset(row[0] for row in result.rows())
 

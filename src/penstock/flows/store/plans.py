@@ -23,7 +23,7 @@ DIGEST_CHARS: Final = 64
 
 
 LONG_PHASES: Final = 50
-"""Phases from which on a flow is long."""
+"""Number of phases at which a flow counts as long."""
 ProcessorKeys: TypeAlias = dict[tuple[int, str, str], tuple[int, str]]
 """Key and pool of processors by pipeline, phase and name."""
 

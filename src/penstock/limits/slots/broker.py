@@ -237,7 +237,7 @@ class Broker:
             log.debug("a grant of limit %s failed", state.limit.name, exc_info=True)
 
     def _linger(self) -> None:
-        """Yield the CPU before a grant if several callers wait, so that more requests are batched:
+        """Yield the CPU before a grant if several callers wait, so that more requests are batched;
         a transaction for five requests costs little more than one for two.
         """
         if any(state.has_work and len(state.waiting) > 1 for state in list(self._states.values())):

@@ -79,7 +79,7 @@ def declare(
 ) -> None:
     """Create or configure a limit; settings that are not given keep their values.
 
-    A change takes effect at once, in every process.
+    A change takes effect immediately, in every process.
     """
     broker = current_broker(client)
     by = actor or (client.actor if client is not None else "python")

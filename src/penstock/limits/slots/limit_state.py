@@ -35,7 +35,7 @@ class LazyEvent:
 
     @property
     def event(self) -> threading.Event:
-        """The event; already set if `ring` was called before."""
+        """The event; already set if `set` was called before."""
         with _making:
             if self._event is None:
                 self._event = threading.Event()
@@ -53,7 +53,7 @@ class LazyEvent:
 
 
 class WaiterState(StrEnum):
-    """State of a waiter."""
+    """State of a request for a slot, from asking to its result."""
 
     ASKED = "asked"
     WAITING = "waiting"
@@ -80,7 +80,7 @@ class HeldSlot:
 
     @property
     def next_at(self) -> float:
-        """Monotonic time at which the broker has to renew it or report it lost."""
+        """Monotonic time at which the broker must renew it or report it lost."""
         return min(self.renew_at, self.safe_until)
 
     def renewed(self, began: float) -> None:
@@ -129,7 +129,7 @@ class SlotWaiter:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the request is granted, failed or left."""
+        """Whether the request was granted, failed or withdrawn."""
         return self.state not in (WaiterState.ASKED, WaiterState.WAITING)
 
     def grant(self, held: HeldSlot | None, wait_us: int, began: float) -> None:

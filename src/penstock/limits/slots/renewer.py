@@ -1,4 +1,4 @@
-"""The background thread of a broker: runs while there is work, woken by hints and by the clock."""
+"""The background thread of a broker: runs while there is work; hints and timers wake it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BackgroundWork(Protocol):
     """The work of the thread."""
 
     def run_once(self, *, is_woken: bool) -> None:
-        """Do what is due. is_woken: whether a hint woke the thread."""
+        """Run the due work. is_woken: whether a hint woke the thread."""
         ...
 
     def next_at(self, now: float) -> float:

@@ -1,7 +1,7 @@
 """Slots for user code: context managers and decorators, sync and async.
 
 A `SlotRequest` can be used any number of times, by many threads and tasks concurrently; every use
-is a `Slot` of its own. However a wait ends (timeout, cancellation, Ctrl-C), no slot is leaked: one
+is a separate `Slot`. However a wait ends (timeout, cancellation, Ctrl-C), no slot is leaked: one
 that was granted at the last moment is released. Inside a run, a wait of more than 30 seconds
 snoozes the run: it returns to the run queue, which frees its worker, and keeps its ticket.
 """
@@ -42,9 +42,9 @@ from penstock.limits.token_bucket import LATENESS_MAX
 _log = logging.getLogger("penstock.limits")
 TIMEOUT_DEFAULT: Final = 5 * MINUTE
 LOGGED_WAIT_S: Final = 1.0
-"""Waits from this length on are logged at INFO, shorter ones at DEBUG."""
+"""Minimum wait that is logged at INFO; shorter waits are logged at DEBUG."""
 LATE_MAX: Final = 4
-"""Maximum number of attempts to get a token of a rate that is not late when it is used."""
+"""Maximum number of attempts to get a rate token early enough to use it."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -1,4 +1,4 @@
-"""The message of a LimitTimeout: who holds the limit, and how many requests wait for it."""
+"""The message of a LimitTimeout: the holders of the limit, and the number of waiting requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ NAMED_MAX = 5
 def timeout_message(
     store: Transactions, waiter: SlotWaiter, timeout_us: int
 ) -> tuple[str, dict[str, Any]]:
-    """Return the message and the details of a LimitTimeout. Store errors go into the message."""
+    """Return the message and the details of a LimitTimeout. Store errors are included in the
+    message.
+    """
     limit = waiter.limit_state.limit
     detail: dict[str, Any] = {"limit": limit.name, "timeout_seconds": timeout_us / SECOND}
     if waiter.reason == "full":

@@ -27,7 +27,9 @@ from penstock.pipelines.declare.limit_needs import (
 )
 
 REPEAT_US: Final = MINUTE
-"""How long after a change it is applied again: to runs that a transaction from before inserted."""
+"""How long after a change it is applied again, to runs inserted by transactions that started before
+it.
+"""
 RUNS_MAX: Final = 5_000
 
 

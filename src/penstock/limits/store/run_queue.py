@@ -1,4 +1,4 @@
-"""Run queues of limits: runs wait for all the slots they need, take all or none, and release them.
+"""Run queues of limits: runs wait for the slots they need, take all or none, and release them.
 
 A run whose processor needs limits becomes LIMITED when it is due. The admitter adds it to the
 queues (`queue_enter`), and every transaction that frees capacity admits the next runs
@@ -221,7 +221,7 @@ class QueuePosition(NamedTuple):
     queued_at: Micros
     limit_id: int
     capacity: int | None
-    """Weight that may be held; None: unlimited."""
+    """Weight that may be held; None for unlimited."""
     free_capacity: FreeCapacity
 
 
@@ -257,7 +257,7 @@ def holders_of(tx: Tx, limit_id: int, customer_key: CustomerKey | None, n: int) 
 
 
 def _admit(tx: Tx, runs: Sequence[int], entered: Container[int] = frozenset()) -> AdmitResult:
-    """Make runs claimable that hold all their slots, and wake the workers of their pools."""
+    """Make runs that hold all their slots claimable, and wake the workers of their pools."""
     batch = [(run_id, encode("run", run_id), run_id in entered) for run_id in sorted(runs)]
     pools = {row[0] for row in tx.rows("queue_admit_many", batch=batch)}
     if pools:
@@ -266,7 +266,7 @@ def _admit(tx: Tx, runs: Sequence[int], entered: Container[int] = frozenset()) -
 
 
 def _needs(new: _New) -> dict[_Key, LimitNeed]:
-    """Return what a run needs by (owner, name) of the limit; a repeated name counts once."""
+    """Return the limits that a run needs, by owner and name; a repeated name counts once."""
     needs, fills = ((), {}) if new.limits is None else _stored_needs(new.limits)
     if new.concurrency is not None:
         needs = (*needs, customer_limit(new.concurrency))

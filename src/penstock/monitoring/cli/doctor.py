@@ -214,7 +214,7 @@ def _writes(client: Client, settings: Settings) -> Iterator[CheckResult]:
 
 
 def _snapshots(client: Client) -> Iterator[CheckResult]:
-    """Name the sessions whose open transactions keep dead rows in the tables."""
+    """Report sessions whose open transactions keep dead rows in the tables."""
     # Imported here because it loads the store.
     from penstock.assembly.process import find_snapshot_holders
 
@@ -387,7 +387,7 @@ def _work(client: Client) -> Iterator[CheckResult]:
 
 
 def _flows(overview: Overview) -> CheckResult:
-    """Count the open flows that a gate holds up."""
+    """Count the open flows that a gate blocks."""
     blocked, waiting = overview.blocked_flows, overview.waiting_flows
     if blocked:
         says = f"{output.plural(blocked, 'flow')} blocked by a gate, {waiting:,} waiting for data"
@@ -410,7 +410,7 @@ def _poison(client: Client) -> CheckResult:
 
 
 def _push(client: Client, settings: Settings) -> CheckResult:
-    """Check that each push endpoint is allowed, can be authenticated to, and is not paused."""
+    """Check that each push endpoint is allowed, accepts authentication, and is not paused."""
     # Imported here because it loads the store.
     from penstock.assembly.process import push_problems
 
@@ -435,7 +435,7 @@ def _endpoints(client: Client, settings: Settings) -> CheckResult:
 
 
 def _transports(settings: Settings) -> Iterator[CheckResult]:
-    """Check that brokers can be reached and have what is declared, where any are set."""
+    """Check that configured brokers are reachable and match the declarations."""
     if not settings.bridges and not settings.declarations:
         return
     # Imported here because it loads the store.

@@ -1,4 +1,4 @@
-"""Views that stay on the terminal and refresh: frames, keys, and the way back to the shell."""
+"""Live terminal views: frames that refresh, single keys, and restoring the terminal."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from penstock.cli import output
 from penstock.core.errors import ApiUnavailable, StoreError
 
 Frame = Callable[[], Any]
-"""Returns what to show now, as rich renders it."""
+"""Function that returns the current frame as a rich renderable."""
 
 
 def is_interactive() -> bool:
-    """Return whether a person watches: both ends are a terminal."""
+    """Return whether input and output are terminals."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def watch(frame: Frame, on_key: Callable[[str], bool], interval: float) -> None:
-    """Show frames until a key ends it; `on_key` returns False to end. A frame that fails is shown.
+    """Show frames until `on_key` returns False. The error of a failing frame is shown.
 
-    Without a terminal, prints one frame and ends.
+    Without a terminal, prints one frame and exits.
     """
     console = output.console()
     if not is_interactive():

@@ -1,4 +1,4 @@
-"""The columns of exports: names, and how stored values are shown."""
+"""The columns of exports: their names and the formats of their values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COLUMNS: Final[dict[ExportKind, tuple[tuple[str, str], ...]]] = {
         ("trigger_source", _S), ("service", _S), ("revision", _S),
     ),
 }  # fmt: skip
-"""Column → form, in the order of the statement."""
+"""Format of each column, in the order of the statement."""
 _KINDS: Final = frozenset({"run", "flow"})
 
 

@@ -8,7 +8,7 @@ __all__ = ["ExportPage"]
 
 
 class ExportPage(Record):
-    """A page of an export."""
+    """Column names and rows of one page of an export."""
 
     columns: list[str]
     """Names of the columns; a new version may append further ones."""

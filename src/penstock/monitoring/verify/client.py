@@ -1,7 +1,7 @@
 """The verification: reads the journal once, and compares it with seals, history and state.
 
-Every page is a transaction of its own, so that a long verification holds no snapshot. What changes
-meanwhile is not reported: a difference is looked up again before it counts as a problem.
+Every page is a separate transaction, so that a long verification holds no snapshot. Concurrent
+changes are not reported: a difference is read again before it counts as a problem.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from penstock.monitoring.verify.store import (
 from penstock.schedules.store.configs import audit_verify
 
 ENTRIES = 10_000
-"""Entries of the unsealed rest that one transaction reads."""
+"""Maximum number of unsealed entries that one transaction reads."""
 PROBLEMS_MAX = 100
 READERS = 2
-"""Blocks that are read from PostgreSQL at the same time."""
+"""Number of blocks that are read from PostgreSQL at the same time."""
 RETENTION_MIN = HOUR
 """The shortest retention that can be set."""
 
@@ -70,7 +70,7 @@ class VerifyFindings:
 
 
 class BlockReading(NamedTuple):
-    """A block as it was read: its entries, what is wrong with it and with the ends of runs in it.
+    """A block as it was read: its entries, its problems and those of the ends of runs in it.
 
     rows: None if it was pruned, wholly or in part.
     """

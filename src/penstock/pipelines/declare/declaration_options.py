@@ -72,8 +72,8 @@ class PipelineOptions(TypedDict, total=False):
     backfill are added unless they are among them, and daily if no other mode is the default.
     """
     leniency: str
-    """Whose thresholds gates use: "auto" (default) those of the flow's mode; "strict" and "lenient"
-    those of overnight and same_day of `game_day_modes`, in every mode.
+    """Mode whose thresholds gates use: "auto" (default) is the flow's mode; "strict" and "lenient"
+    are overnight and same_day of `game_day_modes`, in every mode.
     """
     cascade: str
     """"active" (default), or "observe": record decisions, but let schedules start the runs."""
@@ -88,7 +88,7 @@ class PipelineOptions(TypedDict, total=False):
 
 
 class PhaseOptions(TypedDict, total=False):
-    """Options of a phase."""
+    """Options of a phase: timing, gates and expected processors."""
 
     slo: Duration
     """Time that the phase should take."""
@@ -137,13 +137,13 @@ class ProcessorOptions(TypedDict, total=False):
     other item its content.
     """
     min_items: float
-    """Share of the items that have to succeed; with fewer, the processor fails. Default: 1."""
+    """Share of the items that must succeed; with fewer, the processor fails. Default: 1."""
     incremental: bool | Iterable[str]
     """Receive only what changed since its last success (`run.changed`): True, or kinds of entities
     that processors of the phases before report.
     """
     incremental_per: str
-    """Whose changes it receives: "pipeline" (default) of all partitions; "partition" of its own.
+    """Which changes it receives: "pipeline" (default): all partitions; "partition": only its own.
     """
 
 
@@ -190,7 +190,7 @@ def _read(
     for word, value in options.items():
         if word not in readers:
             known = ", ".join(sorted(readers))
-            # As Python does for unknown keyword arguments.
+            # Raise the error that Python raises for unknown keyword arguments.
             raise TypeError(f"{where}: {word!r} is not an option; known: {known}")
         if value is not None:
             field, read = readers[word]

@@ -1,11 +1,11 @@
-"""Declaration of a fan-out: over which items a processor has one run each.
+"""Declaration of a fan-out: the items for which a processor has one run each.
 
     @details.processor(each=upstream("list_games"), item_key="game_id", min_items=0.95)
     def game_summary(run):
         print(run.item, run.item_key)
 
 Items come from the result of an earlier processor, from a query on the warehouse or from a
-function. Plain data apart from the function; `flows.items` evaluates it.
+function. The declaration is plain data except for the function; `flows.items` evaluates it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Each:
 
     @property
     def title(self) -> str:
-        """The source in words, as messages name it."""
+        """Description of the source for messages."""
         if self.kind is EachKind.UPSTREAM:
             return f"{self.list_field!r} in the result of {self.processor}"
         return "the query" if self.kind is EachKind.QUERY else f"{self.reference}()"
@@ -107,7 +107,7 @@ def parse_item_key(value: Any, word: str, where: str) -> str:
 
 
 def parse_min_items(value: Any, word: str, where: str) -> float:
-    """Return the share of items that have to succeed."""
+    """Return the share of items that must succeed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise DeclarationError(
             f"{where}: {word} is a share above 0 and up to 1, such as 0.95, got "

@@ -1,4 +1,4 @@
-"""Declaration of an HTTP processor: its URL, how requests are signed, and the time for a reply.
+"""Declaration of an HTTP processor: its URL, the signatures of requests, and the response timeout.
 
     @scoring.http("https://score.example.com/run", signing_secrets=["score_hook"])
     def score(run): ...
@@ -33,7 +33,7 @@ class EndpointOptions(TypedDict, total=False):
     """Options of an HTTP processor's requests."""
 
     signing_secrets: Iterable[str]
-    """Names of secrets (`whsec_…`), the newest first; requests are signed with each of them."""
+    """Names of secrets (`whsec_…`), newest first; requests are signed with each of them."""
     oidc: str | Mapping[str, str]
     """Service account of the OIDC token sent with each request: an e-mail address, or a mapping
     with `email` and `audience`. The default audience is the URL."""
@@ -44,7 +44,7 @@ class EndpointOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpEndpoint:
-    """Where the runs of an HTTP processor are sent, and how."""
+    """URL, authentication and timeout of an HTTP processor."""
 
     url: str
     signing_secrets: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
-"""Incremental processors of a definition: which processors before them report which entities.
+"""Incremental processors of a definition, and the earlier processors that report changes to them.
 
 Works on the JSON of a definition, like `pipelines.declare.validation`. The processors before one
-are those of the phases before its phase in any mode: what a flow changes in one mode is received in
-the next flow that runs the processor, whatever its mode.
+are those of the phases before its phase in any mode: changes made in one mode are received in the
+next flow that runs the processor, in any mode.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ FEEDS: Final = 2
 MUST_REPORT: Final = 4
 """An incremental processor receives everything if this one does not report."""
 _SIGNED: Final = ("needs", "produces", "entities", "incremental", "incremental_per")
-"""Options of a processor that decide what it has to process; a change of one means everything."""
+"""Options that determine what a processor must process; if one changes, it processes everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalPlan:
-    """What one incremental processor receives."""
+    """Inputs of one incremental processor."""
 
     kinds: tuple[str, ...]
     """Kinds of entities that it receives."""
     sources: tuple[tuple[str, str], ...]
     """Phase and name of the processors before it."""
     required: frozenset[tuple[str, str]]
-    """Sources that have to report."""
+    """Sources that must report."""
     is_per_partition: bool
     """Whether it receives the changes of its own partition only."""
     signature: str
-    """Changes with everything that decides what it receives."""
+    """Digest of everything that determines its input."""
 
 
 def incremental_of(definition: Mapping[str, Any]) -> dict[tuple[str, str], IncrementalPlan]:

@@ -35,7 +35,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.:/@#$*+=,-]", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitNeed:
-    """A limit that a run has to hold. capacity None: the limit's own configuration applies."""
+    """A limit that a run must hold. If capacity is None, the limit's own configuration applies."""
 
     name: str
     weight: int = 1
@@ -45,7 +45,7 @@ class LimitNeed:
 
 
 def limit_needs_of(terms: ProcessorSettings) -> tuple[LimitNeed, ...]:
-    """Return the limits that each run of a processor has to hold."""
+    """Return the limits that each run of a processor must hold."""
     weights = terms.weights or {}
     found = [LimitNeed(name=name, weight=weights.get(name, 1)) for name in terms.limits]
     if terms.concurrency is not None:
@@ -59,12 +59,12 @@ def limit_needs_of(terms: ProcessorSettings) -> tuple[LimitNeed, ...]:
 
 
 def customer_limit(concurrency: int) -> LimitNeed:
-    """Return the limit that every run of a customer with a maximum number of runs has to hold."""
+    """Return the limit that every run of a customer with a maximum number of runs must hold."""
     return LimitNeed(name=CUSTOMER_LIMIT, capacity=concurrency, is_per_customer=True)
 
 
 def customer_of_limit(name: str) -> str | None:
-    """Return the customer whose runs a customer's limit bounds; None if it is another limit."""
+    """Return the customer whose number of runs a limit restricts; None for any other limit."""
     prefix = CUSTOMER_LIMIT.partition("{")[0]
     return name.removeprefix(prefix) if name.startswith(prefix) else None
 

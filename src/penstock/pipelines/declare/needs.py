@@ -53,7 +53,7 @@ TABLE: Final = re.compile(
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 CHECK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,()<>=+-]{0,79}", re.ASCII)
 WAREHOUSE_KINDS: Final = ("bigquery", "duckdb", "postgres", "postgresql", "sqlite")
-"""Kinds of addresses that `penstock.probes` has an adapter for."""
+"""Kinds of addresses for which `penstock.probes` has an adapter."""
 SQL_MAX: Final = 20_000
 DAYS_MAX: Final = 3_660
 
@@ -102,7 +102,7 @@ class SameDayOptions(DependencyOptions, total=False):
     weight: float
     """Weight in overall completeness and quality. Default 1; 0 excludes the dependency."""
     fail_if_missing: bool
-    """Whether absent data fails the gate at once; overrides have no effect. Default False."""
+    """Whether absent data fails the gate immediately; overrides have no effect. Default False."""
     floor: float
     """Completeness in percent below which critical data counts as absent, whatever the average.
     Default: the mode's `degraded_at`, or 50 if the mode has none.
@@ -131,7 +131,7 @@ class ProducedOptions(TypedDict, total=False):
 
 
 class HistoricalOptions(TypedDict, total=False):
-    """Options of a historical dependency besides its numbers of days."""
+    """Options of a historical dependency other than its numbers of days."""
 
     partition: str
     """Column that holds the day. Default: the pipeline's partition column."""
@@ -142,7 +142,7 @@ class HistoricalOptions(TypedDict, total=False):
     where: str
     """Condition on the rows. Default: none."""
     fail_if_missing: bool
-    """Whether a history without any day fails the gate at once. Default False."""
+    """Whether a history without any day fails the gate immediately. Default False."""
     modes: Iterable[str]
     """Modes in which the dependency applies. Default: every mode."""
     warehouse: str
@@ -179,7 +179,7 @@ def optional(table: str, **options: Unpack[DependencyOptions]) -> Dependency:
 
 
 def produced(table: str, **options: Unpack[ProducedOptions]) -> Dependency:
-    """Declare a table that a processor writes, and how many rows its partition has then.
+    """Declare a table that a processor writes, and the expected rows of its partition.
 
     It is probed when the phase has completed. Fewer rows raise an alert; with `fail_if_missing` the
     phase fails.
@@ -413,7 +413,7 @@ def _quality(value: Any, word: str, where: str) -> QualityWeights:
 def parse_warehouse(value: object, word: str, where: str) -> str:
     """Parse the name or address of a warehouse; an address needs a probe for its kind.
 
-    Definitions are stored and shown to every caller, so an address with a password is refused.
+    Definitions are stored and shown to every caller, so an address with a password is rejected.
     """
     if isinstance(value, str) and warehouse_shown(value) != value:
         raise DeclarationError(

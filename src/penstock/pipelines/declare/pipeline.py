@@ -157,13 +157,13 @@ class Phase:
         """Declare a processor whose runs are sent to a URL, as signed requests.
 
         Decorates a function without a body, which gives the processor its name and is returned
-        unchanged; with a `name` it declares the processor at once and returns it. url: URL that
+        unchanged; with a `name` it declares the processor immediately and returns it. url: URL that
         runs are sent to. timeout: time from the request to the result, in the reply or later.
         `EndpointOptions` in `pipelines.declare.endpoint` describes the options of requests.
         """
         known = HttpOptions.__optional_keys__
         if unknown := sorted(options.keys() - known):
-            # As Python does for unknown keyword arguments.
+            # Raise the error that Python raises for unknown keyword arguments.
             raise TypeError(
                 f"HTTP processor of {self._path}: {unknown[0]!r} is not an option; "
                 f"known: {', '.join(sorted({'timeout', 'retry', *known}))}"
@@ -381,7 +381,7 @@ class Pipeline:
         return main.processor(name, **options)
 
     def alert(self, name: str, **options: Any) -> Callable[[AlertFunction], AlertFunction]:
-        """Declare an alert rule: the function measures a number, which thresholds are compared to.
+        """Declare an alert rule: the function measures a number that is compared with thresholds.
 
         info, medium, high, critical: threshold of each severity, at least one. hold: time for which
         it must be reached. every: interval of the measurement, 1 minute by default. message and
@@ -407,9 +407,9 @@ class Pipeline:
     def needs(
         self, mode: str, phase: str, processor: str | None = None, *, outputs: bool = False
     ) -> tuple[Need, ...]:
-        """Return what the gate of a phase, or of one of its processors, probes in this mode.
+        """Return the dependencies that the gate of a phase or processor probes in this mode.
 
-        outputs: what is probed after the phase has completed instead.
+        outputs: return the outputs that are probed after the phase has completed instead.
         """
         planned = next((p for p in self.plan(mode).phases if p.name == phase), None)
         names = () if planned is None else planned.expected if processor is None else (processor,)

@@ -27,7 +27,7 @@ class PipelineSettings:
     partition: str | None = None
     """Column that holds the partition."""
     partition_rule: PartitionRule | None = None
-    """Form of the partitions; None: days if there is a partition column, else undeclared."""
+    """Form of the partitions; None means days if there is a partition column, else undeclared."""
     warehouse: str | None = None
     customer_column: str | None = None
     modes: tuple[Mode, ...] = ()
@@ -77,15 +77,15 @@ class ProcessorSettings:
     per_customer: int | None = None
     per_key: Mapping[str, int] | None = None
     expires_us: Micros | None = None
-    """How long its runs may wait to be started; None: for ever."""
+    """How long its runs may wait to be started; None for no limit."""
     collect: Collect | None = None
     entities: tuple[str, ...] = ()
     endpoint: HttpEndpoint | None = None
-    """Where the runs of an HTTP processor are sent; None for other processors."""
+    """Endpoint of an HTTP processor; None for other processors."""
     each: Each | None = None
     item_key: str | None = None
     min_items: float = 1.0
     incremental: tuple[str, ...] | None = None
-    """Kinds of entities whose changes it receives; empty: all; None: it is not incremental."""
+    """Kinds of entities whose changes it receives; empty for all, None if it is not incremental."""
     incremental_per: str = "pipeline"
     """"pipeline": changes of all partitions; "partition": of its own partition only."""

@@ -12,7 +12,7 @@ from penstock.core.errors import InvalidInput
 EXPECTED: Final = "bigquery:PROJECT.DATASET"
 BYTES_MAX: Final = 10 * 10**9
 BYTES_LEAST: Final = 10 * 2**20
-"""BigQuery bills at least this much for each table that a query reads."""
+"""Minimum number of bytes that BigQuery bills for each table in a query."""
 
 _NAME: Final = re.compile(
     r"(?P<project>(?:[a-z0-9][a-z0-9.-]{0,80}:)?[a-z][a-z0-9-]{1,61}[a-z0-9])"
@@ -30,7 +30,7 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BigQueryAddress:
-    """Where tables are, and what a statement may cost.
+    """Project, dataset and location of tables, and the maximum cost of a statement.
 
     dataset: of tables that are named without one. location: where jobs run; None lets BigQuery
     derive it. bytes_max: bytes that one statement may be billed.
@@ -43,7 +43,7 @@ class BigQueryAddress:
 
 
 def parse_bigquery(address: str, field: str) -> BigQueryAddress:
-    """Parse an address; InvalidInput names the field and what is wrong."""
+    """Parse an address; InvalidInput names the field and the problem."""
     place, _, query = address.partition(":")[2].partition("?")
     found = _NAME.fullmatch(place)
     if found is None:

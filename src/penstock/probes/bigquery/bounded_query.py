@@ -1,8 +1,8 @@
 """One SELECT in BigQuery, bounded in bytes, rows and time.
 
-A dry run comes first: it is free, checks the statement and its names, tells whether it only reads,
-and estimates the bytes. A statement over its budget is never started; `maximum_bytes_billed` then
-bounds it on the server, and a job that takes too long is cancelled there.
+A dry run comes first: it is free, checks the statement and its names, reports whether it only
+reads, and estimates the bytes. A statement over its budget is never started; `maximum_bytes_billed`
+then bounds it on the server, and a job that takes too long is cancelled there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QueryTimeout(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryBounds:
-    """What a statement may cost. tables: those it may read, `project.dataset.table`; None: any."""
+    """Bounds of a statement. tables: those it may read, `project.dataset.table`; None for any."""
 
     bytes_max: int
     rows_max: int | None

@@ -1,4 +1,4 @@
-"""Clients of BigQuery and their errors in words; the library comes with the extra `bigquery`.
+"""Clients of BigQuery and texts for their errors; the library comes with the extra `bigquery`.
 
 With `BIGQUERY_EMULATOR_HOST` set, the library talks to that server, and no credentials are needed.
 """
@@ -66,7 +66,7 @@ def google_errors() -> tuple[type[Exception], ...]:
 
 
 def failure_text(error: BaseException) -> str:
-    """Return an error in words: what kind it is, and what BigQuery responded."""
+    """Return the text of an error: its kind, and BigQuery's response."""
     cause = getattr(error, "cause", None)
     origin = cause if isinstance(cause, BaseException) else error
     text = str(getattr(origin, "message", "") or origin)

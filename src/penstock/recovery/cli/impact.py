@@ -1,4 +1,4 @@
-"""How commands print what an action affects."""
+"""Output of an action's blast radius."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.recovery.records import BlastRadius
 
 
 def print_impact(impact: BlastRadius, *, is_dry_run: bool) -> None:
-    """Print what an action affects; for a dry run also the command that does it."""
+    """Print the blast radius of an action; for a dry run also the command that performs it."""
     click.echo(output.escape_control(impact.text))
     for effect in impact.effects:
         click.echo(output.escape_control(f"  {effect.kind:<10} {effect.text}"))

@@ -1,1 +1,1 @@
-"""Statements about backfills, recorded durations and what recovery would affect."""
+"""Statements of recovery: backfills, recorded durations, matching work."""

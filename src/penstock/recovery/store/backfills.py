@@ -1,7 +1,7 @@
-"""Backfills: their partitions, and what was done on partitions before.
+"""Backfills, their partitions, and earlier work on partitions.
 
 The row of a backfill is its lock: only the holder starts its partitions or changes its state, so
-that any number of processes may try. `recovery.backfiller` acts on them.
+that any number of processes may try. `recovery.backfiller` executes them.
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ def backfill_take_of_flows(tx: Tx, flow_ids: Iterable[int]) -> list[BackfillRow]
 
 
 def backfill_settle(tx: Tx, backfill_id: int) -> list[str]:
-    """Take the results of flows that ended or wait for a person; return the new states."""
+    """Record the results of flows that ended or wait for a person; return the new states."""
     params = {"backfill_id": backfill_id}
     ended, stuck = tx.later("backfill_settle", params), tx.later("backfill_stuck", params)
     return [row[0] for row in (*ended.rows(), *stuck.rows())]
 
 
 def backfill_progress(tx: Tx, backfill_id: int, n: int) -> BackfillProgress:
-    """Take results as `backfill_settle` does, and read up to `n` partitions that wait."""
+    """Record results as `backfill_settle` does, and read up to `n` waiting partitions."""
     params = {"backfill_id": backfill_id}
     ended, stuck = tx.later("backfill_settle", params), tx.later("backfill_stuck", params)
     running, waiting = tx.later("backfill_running", params), {**params, "n": n}
@@ -162,7 +162,7 @@ def partition_work(
     partitions: Sequence[str],
     last_phases: Iterable[str],
 ) -> dict[str, PartitionWork]:
-    """Return what was done on partitions; series: the customer, the pipeline and the config.
+    """Return earlier work on partitions; series: the customer, the pipeline and the config.
 
     last_phases: the phases with which a flow ends.
     """

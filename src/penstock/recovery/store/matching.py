@@ -10,7 +10,7 @@ from penstock.db.store import Tx, one
 
 
 class WorkFilter(NamedTuple):
-    """Which open flows and live runs are meant; None matches all."""
+    """Filter of open flows and live runs; None matches all."""
 
     customer: CustomerKey | None = None
     pipeline: PipelineKey | None = None
@@ -19,7 +19,7 @@ class WorkFilter(NamedTuple):
 
 
 class ConfigFilterRow(NamedTuple):
-    """Which configs are meant; None matches all."""
+    """Filter of configs; None matches all."""
 
     customer: CustomerKey | None
     pipeline: PipelineKey | None
@@ -28,7 +28,7 @@ class ConfigFilterRow(NamedTuple):
 
 
 class MatchingWork(NamedTuple):
-    """How much work matches."""
+    """Number of matching flows and runs."""
 
     flows: int
     runs_of_flows: int
@@ -76,7 +76,7 @@ def processor_durations(
     samples: int,
     limit: int,
 ) -> list[ProcessorDurations]:
-    """Return processors by the duration that 19 of 20 runs stay below, the slowest first."""
+    """Return processors by the 95th percentile of their durations, slowest first."""
     params = {
         "customer": customer_key,
         "pipeline": pipeline_key,
@@ -88,7 +88,7 @@ def processor_durations(
 
 
 def configs_matching(tx: Tx, wanted: ConfigFilterRow, after: int, n: int) -> list[int]:
-    """Return configs that match, in id order."""
+    """Return configs that match a filter, in id order."""
     rows = tx.rows("configs_matching", {**wanted._asdict(), "after": after, "n": n})
     return [int(row[0]) for row in rows]
 

@@ -1,4 +1,4 @@
-"""What the command line prints of one run."""
+"""Output of one run on the command line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.runs.records import LogEntry, Run, RunDetail
 
 ENTRIES_SHOWN = 20
 STATE_SHOWN = 500
-"""Characters of a checkpoint that `runs show` prints."""
+"""Maximum number of characters of a checkpoint that `runs show` prints."""
 STOP_GRACE_US = 15 * SECOND
 """How long a processor may take to stop before the request counts as ignored."""
 _SEARCH_MAX = 1000
 
 
 def print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], now: int) -> None:
-    """Print a run with the last of its log, its attempts and its journal."""
+    """Print a run with the end of its log, its attempts and its journal."""
     run = detail.run
     click.echo(f"{run.run_id}  {click.style(state_text(run), bold=True)}")
     _print_facts(run, now)
@@ -71,7 +71,7 @@ def print_detail(detail: RunDetail, entries: list[LogEntry], hints: list[str], n
 
 
 def _print_made(detail: RunDetail) -> None:
-    """Print what a run did beside its result: actions, artifacts, its checkpoint."""
+    """Print the actions, artifacts and checkpoint of a run."""
     if detail.caused_by is not None:
         click.echo(f"  created by  {detail.caused_by}")
     if detail.actions:
@@ -163,7 +163,7 @@ def state_text(run: Run) -> str:
 
 
 def time_taken(run: Run, now: int) -> str:
-    """Return how long a run has run."""
+    """Return how long a run has been executing, or took."""
     if run.started_at is None:
         return "-"
     return output.format_span((run.finished_at or to_datetime(now)) - run.started_at)

@@ -30,7 +30,7 @@ def run_stop(
     reason: str | None,
     force: bool,
 ) -> Literal["cancelled", "asked", "forced"]:
-    """Stop a live run; return what was done. Workers are woken after the commit."""
+    """Stop a live run; return the kind of stop. Workers are woken after the commit."""
     seen = run_get(tx, number, customer_key)
     if seen is not None and seen.ordering_key is not None:
         ordering_key_lock(tx, seen.ordering_key)

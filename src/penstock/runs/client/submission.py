@@ -1,7 +1,7 @@
-"""Submissions: validated and turned into rows of the run queue.
+"""Submissions: validation, and conversion to rows of the run queue.
 
-What many submissions share (pipeline, processor, empty parameters) is validated only once, so that
-a bulk submit costs little more than the insert itself.
+Parts that many submissions share (pipeline, processor, empty parameters) are validated only once,
+so that a bulk submit costs little more than the insert itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.runs.store.gated import run_insert_mixed
 from penstock.runs.store.runs import run_insert_many
 
 WAIT_MAX: Final = 365 * DAY
-"""Longest delay of a submission, and longest time that it may wait."""
+"""Maximum delay of a submission, and maximum time that it may wait."""
 
 
 class CheckedSubmission(NamedTuple):
@@ -44,7 +44,7 @@ class CheckedSubmission(NamedTuple):
     has_gate: bool = False
     """Whether the processor has needs."""
     source: str | None = None
-    """What triggers the run; None: a person, or the message."""
+    """What triggers the run; None if a person or the message does."""
     delay_us: Micros | None = None
     """Time from now to the earliest start, instead of `at`."""
     expires_us: Micros | None = None
@@ -142,7 +142,7 @@ def insert(
 ) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit.
 
-    is_single: `is_one_statement` said so; what it knew may have left the cache, so nothing is read.
+    is_single: result of `is_one_statement`; its cached data may be gone by now, so nothing is read.
     """
     customers = names.ensure_customer_keys(tx, {_customer(one.submission) for one in checked})
     used = set() if is_single else {(c.row.pipeline, _customer(c.submission)) for c in checked}
@@ -167,7 +167,7 @@ def insert(
         )
         for wanted, row, parameters, at, message_id, _, source, delay_us, expires_us in checked
     ]
-    # One statement means no gates; a bulk submit looks at each run as seldom as possible.
+    # One statement means no gates; a bulk submit examines each run as rarely as possible.
     has_gates = not is_single and any(one.has_gate for one in checked)
     if not has_gates:
         ids = run_insert_many(tx, new_runs, actor)

@@ -1,4 +1,4 @@
-"""The worker fast path: frequent calls of workers without the layers that only rarer calls need.
+"""The worker fast path: serves frequent calls of workers without the layers that they do not need.
 
 It serves start, heartbeat, complete and fail of one run, for keys that are not restricted to a
 customer and requests without an Idempotency-Key. All other requests, and unusual ones of these

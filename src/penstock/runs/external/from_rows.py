@@ -1,4 +1,4 @@
-"""Records of external workers from the results of their use cases, and the way back."""
+"""Records of external workers from the results of their use cases, and the reverse."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def ended_record(one: RunOutcome) -> EndedRun:
 
 
 def problem_record(error: PenstockError) -> ItemProblem:
-    """Return the reason why one item of a batch was refused."""
+    """Return the reason why one item of a batch was rejected."""
     return ItemProblem(status=error.http_status, code=error.code, detail=redact_text(error.message))
 
 

@@ -41,12 +41,12 @@ class ClaimRequest(Record):
 
 
 class ChangedInput(Record):
-    """What an incremental processor has to process."""
+    """The input of an incremental processor."""
 
     everything: bool
-    """Whether everything has to be processed; see `reason`."""
+    """Whether everything must be processed; see `reason`."""
     reason: str | None
-    """Why everything has to be processed; null if `entities` has all changes."""
+    """Why everything must be processed; null if `entities` has all changes."""
     entities: dict[str, list[str | int]]
     """Ids that changed since the processor last succeeded, by kind; empty for everything."""
     partitions: list[str]
@@ -71,7 +71,7 @@ class ClaimedRun(Record):
     partition: str | None
     """Partition of the data, such as `2025-12-31`; null if it has none."""
     mode: str | None
-    """Mode of the run's flow; null without a flow."""
+    """Mode of the run's flow; null if there is no flow."""
     scheduled_time: Time
     """Time at which this attempt was due."""
     claim_expiry_time: Time
@@ -93,17 +93,17 @@ class ClaimedRun(Record):
     flow_id: str | None
     """Flow that the run belongs to; null if it belongs to none."""
     verdict: str | None
-    """Verdict of the run's gate: PROCEED or PROCEED_DEGRADED; null without a flow."""
+    """Verdict of the run's gate: PROCEED or PROCEED_DEGRADED; null if there is no flow."""
     is_degraded: bool = field(name="degraded")
     """Whether the run was started with incomplete data; see `missing`."""
     missing: list[str]
     """Tables and processors that were missing when this phase, or one before it, started."""
     item_key: str | None
-    """Key of the run's item; null if its processor has one run only."""
+    """Key of the run's item; null if its processor does not run per item."""
     item: Any
-    """The item, as listed by the source of the processor's items; null without one."""
+    """The item, as listed by the source of the processor's items; null if there is none."""
     changed: ChangedInput | None = None
-    """What to process; null if the processor is not declared incremental."""
+    """Input of the processor; null if it is not declared incremental."""
 
 
 class ClaimedRuns(Record):
@@ -175,7 +175,7 @@ class RunClaim(Record):
     claim_expiry_time: Time
     """Time before which the next heartbeat must arrive."""
     started_at: Time | None = field(name="execution_start_time")
-    """Time at which execution started; null before."""
+    """Time at which execution started; null until then."""
     timeout_at: Time | None
     """Time at which the run times out; null before it starts."""
 
@@ -194,13 +194,13 @@ class RunCompletion(RunHolder):
     stages: dict[str, float] | None = None
     """Duration in seconds by stage, such as `extract`."""
     actions: RunActions | None = None
-    """Messages, runs and flows that are made in the transaction that completes the run."""
+    """Messages, runs and flows to create in the transaction that completes the run."""
     artifacts: Artifacts = field(default_factory=list)
-    """What the run made and stored elsewhere."""
+    """Artifacts that the run stored elsewhere."""
 
 
 class RunFailure(RunHolder):
-    """The failure of a run."""
+    """Report of an external worker that its run failed."""
 
     error_type: Annotated[str, Meta(min_length=1, max_length=64)]
     """RATE_LIMIT_EXCEEDED, TRANSIENT_NETWORK, AUTHENTICATION_FAILED or any other name."""
@@ -211,7 +211,7 @@ class RunFailure(RunHolder):
     retry_after_seconds: Annotated[float, Meta(ge=0, le=2_592_000)] | None = None
     """Minimum seconds until the next attempt."""
     artifacts: Artifacts = field(default_factory=list)
-    """What the run made and stored elsewhere."""
+    """Artifacts that the run stored elsewhere."""
 
 
 class RunStateReport(RunHolder):
@@ -281,7 +281,7 @@ class CompletionBatch(Record):
 
 
 class ItemProblem(Record):
-    """The reason why one item of a batch was refused."""
+    """The reason why one item of a batch was rejected."""
 
     status: int
     """HTTP status that a single request would have had."""
@@ -297,9 +297,9 @@ class HeartbeatOutcome(Record):
     run_id: str
     """Id of the run (`run_…`)."""
     held: RunClaim | None = field(name="pulse")
-    """State of the run; null if the heartbeat was refused."""
+    """State of the run; null if the heartbeat was rejected."""
     problem: ItemProblem | None
-    """Reason for the refusal; null if the heartbeat was accepted."""
+    """Reason for the rejection; null if the heartbeat was accepted."""
 
 
 class HeartbeatOutcomes(Record):
@@ -315,9 +315,9 @@ class CompletionOutcome(Record):
     run_id: str
     """Id of the run (`run_…`)."""
     end: EndedRun | None
-    """Result of ending the run; null if the completion was refused."""
+    """Result of ending the run; null if the completion was rejected."""
     problem: ItemProblem | None
-    """Reason for the refusal; null if the completion was accepted."""
+    """Reason for the rejection; null if the completion was accepted."""
 
 
 class CompletionOutcomes(Record):

@@ -1,9 +1,9 @@
 """Runs held by external workers, with their leases and row locks.
 
-A run is held externally as long as its lease row exists and carries its token; a sweeper deletes
+A run is held externally as long as its lease row exists and has its token; a sweeper deletes
 the row of an expired lease. Runs are locked in id order, before their leases, as in every
 transaction that ends or sweeps them. A lease may be deleted between this read and its renewal, so a
-caller that renews has to check the result.
+caller that renews must check the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What runs did beside their results: actions, artifacts and checkpoints.
+"""Stored actions, artifacts and checkpoints of runs.
 
 Written in batches, with the end of the runs. A key that a caller gave to an action is unique per
-customer, processor and kind, so that of two concurrent runs with the same key one performs it.
+customer, processor and kind, so that only one of two concurrent runs with the same key performs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from penstock.runs.action_records import ACTIONS_MAX, ARTIFACTS_MAX, ActionKind
 
 
 class ActionRow(NamedTuple):
-    """An action to keep (batch of `run_action_put_many`); `subject` is the id of what it made."""
+    """An action to store (batch of `run_action_put_many`); `subject` is the id of the created
+    message, run or flow.
+    """
 
     run_id: int
     n: int
@@ -43,7 +45,7 @@ class KeptAction(NamedTuple):
 
 
 class ArtifactRow(NamedTuple):
-    """An artifact to keep (batch of `run_artifact_put_many`)."""
+    """An artifact to store (batch of `run_artifact_put_many`)."""
 
     run_id: int
     name: str
@@ -85,7 +87,7 @@ class KeptState(NamedTuple):
 
 def action_reserve_many(tx: Tx, rows: Sequence[ActionRow]) -> set[tuple[int, int]]:
     """Add actions that have keys; return (run, n) of those whose key was not used before."""
-    # In the order of the keys, so that two transactions wait for each other in one direction only.
+    # Ordered by key, so that two transactions cannot deadlock.
     ordered = sorted(rows, key=lambda r: (r.customer_key, r.processor_key, r.kind, r.action_key))
     return {(run_id, n) for run_id, n in tx.rows("run_action_put_many", batch=ordered)}
 
@@ -97,14 +99,14 @@ def action_add_many(tx: Tx, rows: Sequence[ActionRow]) -> None:
 
 
 def action_found(tx: Tx, rows: Sequence[ActionRow]) -> dict[tuple[int, int, str, str], int]:
-    """Return what was made before under the keys of actions, by customer, processor, kind, key."""
+    """Return earlier results of actions by customer, processor, kind and key."""
     keys = {(r.customer_key, r.processor_key, r.kind, r.action_key) for r in rows}
     found = tx.rows("run_action_find_many", batch=sorted(keys))
     return {(row[0], row[1], row[2], row[3]): row[4] for row in found}
 
 
 def action_made_many(tx: Tx, made: Sequence[tuple[int, int, int]]) -> None:
-    """Note what actions with keys made: (run, n, subject)."""
+    """Record the results of actions with keys: (run, n, subject)."""
     if made:
         tx.later("run_action_made_many", batch=made)
 
@@ -116,7 +118,7 @@ def action_list(tx: Tx, run_id: int) -> list[KeptAction]:
 
 
 def action_cause(tx: Tx, kind: str, subject: int) -> int | None:
-    """Return the run that made a run, a flow or a message; None if no run did."""
+    """Return the run that created a run, a flow or a message; None if no run did."""
     row = first(tx.rows("run_action_cause", {"kind": kind, "subject": subject}))
     return None if row is None else int(row[0])
 

@@ -34,7 +34,7 @@ def run_admit_due(tx: Tx, n: int) -> dict[int, int]:
 
 
 class AdmissionState(NamedTuple):
-    """What there is to do for the admitter, besides due runs."""
+    """Pending work of the admitter, other than due runs."""
 
     next_at: Micros | None
     """When the next run is due."""
@@ -43,12 +43,12 @@ class AdmissionState(NamedTuple):
     has_queue: bool
     """Whether runs are queued for limits."""
     has_settings: bool
-    """Whether changed settings of customers have to be applied to live runs."""
+    """Whether changed settings of customers must be applied to live runs."""
     now: Micros
 
 
 def admission_state(tx: Tx) -> AdmissionState:
-    """Return what there is to do for the admitter."""
+    """Return the pending work of the admitter."""
     next_at, has_new, has_queue, has_settings, now = one(tx.rows("admission_state"))
     return AdmissionState(next_at, bool(has_new), bool(has_queue), bool(has_settings), now)
 
@@ -60,7 +60,7 @@ def run_next_due_at(tx: Tx) -> int | None:
 
 
 def run_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
-    """Raise runs that waited another ten minutes by one level. Return how many."""
+    """Raise the level of runs that waited another ten minutes by one. Return how many."""
     return tx.run("run_age", {"per_customer": per_customer})
 
 
@@ -85,7 +85,7 @@ def pauses_apply(tx: Tx) -> int:
 
 
 def _pause_covered(tx: Tx) -> int:
-    """Pause covered runs; they release their limits, so that no other run waits for a resume."""
+    """Pause covered runs; they release their limits, so that no other run waits for them."""
     covered = tx.run("run_pause_covered")
     if covered:
         queue_pause(tx)
@@ -101,5 +101,7 @@ def pause_list(tx: Tx, customer_key: CustomerKey | None = None) -> list[PauseRow
 
 
 def blocked_keys(tx: Tx, n: int) -> list[str]:
-    """Return ordering keys whose first run is blocked by nothing (a missed release)."""
+    """Return ordering keys whose first run is blocked although no run precedes it (a missed
+    release).
+    """
     return [row[0] for row in tx.rows("run_blocked_keys", {"n": n})]

@@ -1,4 +1,4 @@
-"""How long executions of a run's processor took before."""
+"""Earlier durations of a run's processor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def durations_before(tx: Tx, run_id: int) -> list[int]:
 
 
 def eta_of(tx: Tx, row: RunRow) -> tuple[Micros | None, Micros | None]:
-    """Return by when a live run will probably end: P50 and P90; None if it ended or is new."""
+    """Return the P50 and P90 of a live run's estimated end; None if it ended or is new."""
     if row.finished_at is not None:
         return None, None
     now, known = tx.now(), durations_before(tx, row.run_id)

@@ -1,4 +1,4 @@
-"""End runs with everything that follows from it.
+"""End runs, with all consequences.
 
 Worker, sweeper and API all end runs through this module. Subjects above it (completions of flows,
 health of configs) are connected to `runs.hooks.on_finished`. Everything commits in one transaction.
@@ -43,7 +43,7 @@ def run_end_many(
 
 
 def _without_report(end: RunEnd, reports: dict[int, EntityReport]) -> RunEnd:
-    """Take the report of changed entities out of a result, which keeps its counts."""
+    """Remove the report of changed entities from a result, which keeps its counts."""
     result, report = split_result(end.result)
     if report is None:
         return end
@@ -54,7 +54,7 @@ def _without_report(end: RunEnd, reports: dict[int, EntityReport]) -> RunEnd:
 def _record_reports(
     tx: Tx, finished: Sequence[FinishedRun], reports: dict[int, EntityReport]
 ) -> None:
-    """Record what ended runs changed, and which of them do not say so although they should."""
+    """Record the changes of ended runs, and which runs failed to report theirs."""
     found = []
     for end in finished:
         report = reports.get(end.run_id) if end.final_state == RunState.COMPLETED else None

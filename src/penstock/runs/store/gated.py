@@ -1,7 +1,7 @@
 """Runs that wait for the gate of their processor.
 
 A run that is not part of a flow is inserted GATED if its processor has needs. It is admitted when
-its gate lets it start; `flows.run_gates` evaluates gates through the hooks of `runs.hooks`.
+its gate allows it to start; `flows.run_gates` evaluates gates through the hooks of `runs.hooks`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run_insert_mixed(
 
 
 def run_gate_pass(tx: Tx, runs: Sequence[tuple[int, str | None]]) -> None:
-    """Admit runs, given as (run, ordering key), whose gates let them start."""
+    """Admit runs, given as (run, ordering key), whose gates allow them to start."""
     keys = sorted({key for _, key in runs if key is not None})
     if keys:
         tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])

@@ -1,4 +1,4 @@
-"""Runs and their holders: what a session holds, and whether a fencing token is current.
+"""Runs and their holders: the runs of a session, and checks of fencing tokens.
 
 A claim that committed while the connection broke leaves runs assigned to a worker that is unaware
 of them; nothing else would end them while that worker is alive.

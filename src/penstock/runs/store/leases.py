@@ -1,6 +1,6 @@
-"""Leases: which holder owns what and until when, by the database's clock.
+"""Leases of holders on runs, with expiry by the database's clock.
 
-A built-in process renews one session row; a run held externally has its own lease row. Both carry
+A built-in process renews one session row; a run held externally has its own lease row. Both have
 fencing tokens: a holder with a stale token can change nothing. Any number of sweepers may look for
 expired leases at the same time.
 """

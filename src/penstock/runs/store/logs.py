@@ -14,7 +14,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx
 
 PARTS_MAX = 1_000
-"""How many batches of entries of a run are read."""
+"""Maximum number of batches of entries that are read per run."""
 
 
 class LogEntryRow(NamedTuple):

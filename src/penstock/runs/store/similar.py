@@ -1,4 +1,4 @@
-"""Dead runs that failed alike."""
+"""Dead runs that failed the same way."""
 
 from __future__ import annotations
 

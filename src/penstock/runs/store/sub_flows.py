@@ -1,7 +1,7 @@
 """Runs that wait for a flow: suspended without a worker, resumed by the end of the flow.
 
-A wait is one row. The transaction that ends a flow puts the runs back into the queue that wait for
-it, so that neither a crash nor a lost wake-up leaves one waiting.
+A wait is one row. The transaction that ends a flow returns the runs that wait for it to the queue,
+so that neither a crash nor a lost wake-up leaves one waiting.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def sub_flow_ancestors(tx: Tx, flow_id: int, most: int) -> dict[int, int]:
 def run_suspend(
     tx: Tx, held: HeldRun, wait_key: str, flow_id: int, *, is_opened: bool, is_ended: bool
 ) -> None:
-    """Suspend a run that this transaction released until a flow ends; not if it has ended."""
+    """Suspend a run that this transaction released until a flow ends; does nothing if the flow has
+    ended.
+    """
     params = {
         "run_id": held.run_id,
         "wait_key": wait_key,
@@ -89,7 +91,7 @@ def run_release_to_wait(tx: Tx, held: HeldRun) -> bool:
 
 
 def sub_flow_resume_many(tx: Tx, flow_ids: Sequence[int]) -> int:
-    """Put the runs back into the queue that waited for flows which ended; return how many."""
+    """Return the runs that waited for ended flows to the queue; return how many."""
     rows = tx.rows("sub_flow_resume_many", {"ids": sorted(flow_ids)})
     if rows:
         tx.wake([ADMIT])

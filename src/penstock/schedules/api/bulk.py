@@ -32,7 +32,7 @@ NDJSON = "application/x-ndjson"
 
 
 async def create_configs_bulk(call: Call, dry_run: bool = False, with_configs: bool = False) -> Any:
-    """Create the configs in the body; each item is created or refused independently."""
+    """Create the configs in the body; each item is created or rejected independently."""
     # Imported here because clients read the declaration of this route without a server.
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import StreamingResponse  # as above

@@ -1,4 +1,4 @@
-"""Outcomes of creating many configs: each item is created or refused independently."""
+"""Outcomes of creating many configs: each item is created or rejected independently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.schedules.records import BulkOutcome, NewConfig
 ITEMS_MAX: Final = 10_000
 
 BulkItems: TypeAlias = Sequence[NewConfig | PenstockError]
-"""Configs to create; an item that could not be read is its error."""
+"""Configs to create; the error in place of an item that could not be read."""
 WantedConfig: TypeAlias = tuple[int, str, ConfigInput, str]
 """Index, customer, checked config and reason of a valid item."""
 
@@ -26,7 +26,7 @@ _WIRE_NAMES: Final = {one.name: one.encode_name for one in structs.fields(NewCon
 def create_outcomes(
     items: BulkItems, start: int, check: Callable[[NewConfig], tuple[str, ConfigInput, str]]
 ) -> tuple[list[WantedConfig], list[BulkOutcome]]:
-    """Check items; return the valid ones, and one outcome per item: checked or refused."""
+    """Check items; return the valid ones, and one outcome per item: checked or rejected."""
     wanted: list[WantedConfig] = []
     outcomes = []
     for index, item in enumerate(items):

@@ -128,7 +128,7 @@ def alerts_resolve(tx: Tx, config_id: int, who: str) -> None:
 
 
 def _inactive_reason(old: ConfigRow, draft: ConfigInput, reason: str) -> str | None:
-    """Return why the config is off; a change that leaves it off keeps the old reason."""
+    """Return why the config is inactive; a change that leaves it inactive keeps the old reason."""
     if draft.is_active:
         return None
     return (reason or "disabled by hand") if old.is_active else old.inactive_reason

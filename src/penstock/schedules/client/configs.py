@@ -1,7 +1,7 @@
 """Use cases of configs: create (one or ten thousand), change, enable, delete, preview.
 
 Every change is one transaction over the config, its schedule row and its audit entry. A change
-based on an old version is refused.
+based on an old version is rejected.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Configs(ConfigReads):
         dry_run: DryRun = False,
         with_configs: WithConfigs = False,
     ) -> Sequence[BulkOutcome]:
-        """Create up to 10,000 configs. Each item is created or refused independently.
+        """Create up to 10,000 configs. Each item is created or rejected independently.
 
         A dry run validates every item and creates none. `with_configs` returns each created config,
         not only its id.
@@ -121,7 +121,7 @@ class Configs(ConfigReads):
     ) -> Sequence[BulkOutcome]:
         """Create the valid items of a part of a bulk request in one transaction.
 
-        An item that is an error is reported as refused. `start` is the index of the first item.
+        An item that is an error is reported as rejected. `start` is the index of the first item.
         """
         wanted, outcomes = create_outcomes(items, start, self._checked)
         if not wanted or is_dry:
@@ -158,7 +158,7 @@ class Configs(ConfigReads):
         reason: ChangeReason = None,
         if_match: IfMatch = None,
     ) -> StoredConfig:
-        """Change fields of a config. An outdated `version` or ETag in `if_match` is refused."""
+        """Change fields of a config. An outdated `version` or ETag in `if_match` is rejected."""
         number, expected = config_number(config_id), _version(version, if_match)
 
         def body(tx: Tx) -> StoredConfig:
@@ -213,7 +213,7 @@ class Configs(ConfigReads):
     ) -> StartedRuns:
         """Start a config now. Conflict (409) if it is inactive or its `overlap` forbids it.
 
-        EVENT_DRIVEN configs start only this way and by messages.
+        EVENT_DRIVEN configs start only this way or by messages.
         """
         number = config_number(config_id)
 
@@ -245,7 +245,7 @@ class Configs(ConfigReads):
         return preview_record(preview_occurrences(draft.cadence, now, n, now))
 
     def _created(self, body: Callable[[Tx], T]) -> T:
-        """Write, and wake the scheduler."""
+        """Create configs and wake the scheduler."""
         made = self._store.write(body)
         self._store.wake(["schedule"])
         return made
@@ -284,7 +284,7 @@ class Configs(ConfigReads):
 
 
 def changed_draft(tx: Tx, names: NameResolver, old: ConfigRow, change: ConfigChange) -> ConfigInput:
-    """Return what a change makes of a config; raise InvalidInput if it may not be that."""
+    """Return the config after a change; raise InvalidInput if the result is invalid."""
     before = as_draft(old)
     draft = _parsed(given_fields(change), before)
     _check_draft(names, draft, tx, before)

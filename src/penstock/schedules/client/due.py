@@ -1,4 +1,4 @@
-"""Which configs fire in a window of time.
+"""Configs that fire in a window of time.
 
 The occurrences of a cron cadence are computed once, however many configs have it; those of an
 interval depend on the config.

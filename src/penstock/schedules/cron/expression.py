@@ -27,7 +27,9 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 EXPRESSION_MAX: Final = 256
 SEARCH_DAYS: Final = 50 * 366
-"""Days that a search covers; the rarest date (a weekday on 29 February) recurs within 40 years."""
+"""Number of days that a search covers; the rarest date (a weekday on 29 February) recurs within 40
+years.
+"""
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _LAST_DAY = date(9999, 11, 30).toordinal() - _EPOCH_ORDINAL

@@ -1,4 +1,4 @@
-"""Cron expressions in words, for the usual ones; others are quoted. Pure."""
+"""Descriptions of common cron expressions in plain language; others are quoted. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 _DAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _DAY_NAMES: Final = {name[:3].upper(): number for number, name in enumerate(_DAYS)}
 _TIMES_MAX: Final = 4
-"""How many times of day are listed; an expression with more is quoted."""
+"""Maximum number of times of day that are listed; an expression with more is quoted."""
 
 
 def cron_text(expression: str) -> str:
@@ -48,7 +48,7 @@ def _step(text: str, whole: int) -> int | None:
 
 
 def _times(minute: str, hour: str) -> str:
-    """Return times of day: "02:00", "02:00 and 14:00"; empty if they are no plain list."""
+    """Return times of day: "02:00", "02:00 and 14:00"; empty if they are not a plain list."""
     hours = hour.split(",")
     if not _is_number(minute, 59) or not all(_is_number(one, 23) for one in hours):
         return ""

@@ -1,1 +1,1 @@
-"""The load map: scheduled starts of the coming hours, and jitter that flattens their peaks."""
+"""The load map: scheduled starts of the coming hours, and jitter that spreads them."""

@@ -1,4 +1,4 @@
-"""Rules of the load map: starts per minute, runs in progress, and which configs to spread.
+"""Rules of the load map: starts per minute, runs in progress, and the configs to spread.
 
 A start is an occurrence of a config plus its fixed offset. Jitter is deterministic: the offset of a
 config is a fixed fraction of its jitter, so spreading a config twice changes nothing, and a new
@@ -16,7 +16,9 @@ from penstock.core.ids import stable_fraction
 from penstock.schedules.cadence import Cadence, occurrences_between
 
 OCCURRENCES_MAX: Final = 100_000
-"""Occurrences of one cadence in a window; an interval of a second has 86,400 in a day."""
+"""Maximum number of occurrences of one cadence in a window; an interval of a second has 86,400 a
+day.
+"""
 
 
 class ScheduledGroup(NamedTuple):
@@ -48,7 +50,7 @@ class Spreadable(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A config that gets another jitter, and with it another offset."""
+    """A config with a changed jitter and offset."""
 
     config: Spreadable
     jitter_us: Micros
@@ -103,7 +105,7 @@ def total(series: Iterable[Minutes]) -> Minutes:
 
 
 def peak(minutes: Mapping[int, int]) -> tuple[int, Micros | None]:
-    """Return the most starts in a minute, and the first minute that has them."""
+    """Return the maximum number of starts in a minute, and the first such minute."""
     if not minutes:
         return 0, None
     at = min(minutes, key=lambda one: (-minutes[one], one))
@@ -113,9 +115,10 @@ def peak(minutes: Mapping[int, int]) -> tuple[int, Micros | None]:
 def running(
     series: Mapping[tuple[str, str], Minutes], mean_us: Mapping[str, Micros], window: LoadWindow
 ) -> dict[int, float]:
-    """Return the runs in progress at each minute's end, if none waits, by recorded durations.
+    """Return the runs in progress at the end of each minute, from recorded durations, if none
+    waits.
 
-    A run counts in a minute with the share of it that it takes.
+    A run counts in a minute by the share of the minute that it occupies.
     """
     found: dict[int, float] = {}
     for (_, pipeline), minutes in series.items():
@@ -148,7 +151,7 @@ def plan_moves(
     busy: set[int],
     default_us: Micros | None,
 ) -> tuple[list[Move], Counter[str]]:
-    """Choose the configs to spread. Return them, and why others in busy minutes stay."""
+    """Choose the configs to spread. Return them, and why others in busy minutes are not moved."""
     moves: list[Move] = []
     stay: Counter[str] = Counter()
     for config in configs:

@@ -1,4 +1,4 @@
-"""Records of the load map and of plans to flatten it."""
+"""Records of the load map and of plans to spread its starts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class LoadBucket(Record):
     peak: int = field(name="peak_per_minute")
     """Largest number of starts in one of its minutes."""
     running: float
-    """Largest number of runs in progress in one of its minutes, by recorded durations, if none has
-    to wait."""
+    """Largest number of runs in progress in one of its minutes, by recorded durations, if none must
+    wait.
+    """
 
 
 class LoadSeries(Record):
@@ -33,7 +34,7 @@ class LoadSeries(Record):
     peak: int = field(name="peak_per_minute")
     """Largest number of starts in a minute."""
     peak_at: Time | None
-    """The first minute with that many; null if nothing starts."""
+    """First minute with that number of starts; null if nothing starts."""
     mean_duration: Seconds | None = field(name="mean_duration_seconds")
     """Mean duration of recent runs of its entry processors; null if none is recorded."""
 
@@ -52,7 +53,7 @@ class LoadMap(Record):
     peak: int = field(name="peak_per_minute")
     """Largest number of starts in a minute."""
     peak_at: Time | None
-    """The first minute with that many; null if nothing starts."""
+    """First minute with that number of starts; null if nothing starts."""
     series: list[LoadSeries]
     """Starts by pool and pipeline, the highest peak first."""
     buckets: list[LoadBucket]
@@ -67,30 +68,30 @@ class MovedConfig(Record):
     customer: str = field(name="customer_id")
     """Id of the customer."""
     jitter: Seconds = field(name="jitter_seconds")
-    """Its new jitter: the most that a start may be delayed, within the customer's tolerance."""
+    """Its new jitter: the maximum delay of a start, within the customer's tolerance."""
     delay: Seconds = field(name="delay_seconds")
-    """By how much its starts are delayed from now on, always the same."""
+    """Fixed delay of its starts from now on, in seconds."""
 
 
 class JitterPlan(Record):
-    """What jitter does to the starts of the next 24 hours, or would do, in a dry run."""
+    """Effect of jitter on the starts of the next 24 hours; in a dry run, the expected effect."""
 
     moved: int
     """Number of configs whose starts are spread."""
     customers: int
     """Number of customers that they belong to."""
     without_tolerance: int
-    """Configs in busy minutes that stay, because nothing was agreed with their customers."""
+    """Configs in busy minutes that are not moved, because their customers have no tolerance."""
     spread_already: int
-    """Configs in busy minutes that stay, because their jitter is as large as the tolerance."""
+    """Configs in busy minutes that are not moved, because their jitter equals the tolerance."""
     peak_before: int = field(name="peak_per_minute_before")
     """Largest number of starts in a minute, without the change."""
     peak_at_before: Time | None
-    """The first minute with that many; null if nothing starts."""
+    """First minute with that number of starts; null if nothing starts."""
     peak_after: int = field(name="peak_per_minute_after")
     """Largest number of starts in a minute, with the change."""
     peak_at_after: Time | None
-    """The first minute with that many; null if nothing starts."""
+    """First minute with that number of starts; null if nothing starts."""
     delay_max: Seconds = field(name="delay_seconds_max")
     """Largest delay of a config that is moved."""
     examples: list[MovedConfig]

@@ -70,7 +70,7 @@ def _common_causes(tx: Tx, run_ids: Sequence[int]) -> set[int]:
         if owner is not None:
             key = f"{key}:{owner}"
         if tx.rows("alert_is_fresh", {"dedupe_key": key, "within_us": CAUSE_REPEAT_US}):
-            continue  # do not queue all workers behind one row
+            continue  # workers must not queue for one row
         alert_open(
             tx,
             NewAlert(

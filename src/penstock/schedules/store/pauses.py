@@ -13,7 +13,7 @@ from penstock.schedules.store.configs import Change, audit_append
 
 
 class PauseChange(NamedTuple):
-    """What is paused or resumed, by whom and why; the customer concerned, if it is one."""
+    """A pause or resume: its subject, author and reason, and the customer concerned, if any."""
 
     scope: str
     subject: int

@@ -1,4 +1,4 @@
-"""The admission of one request: the capacity it holds while it is served, and for how long.
+"""The admission of one request: the capacity that it holds while it is served.
 
 A request is admitted once it can be processed: its caller is known and its body has arrived. It
 releases its capacity before the response is sent. A client therefore cannot hold capacity by
@@ -22,7 +22,7 @@ from penstock.server.problems import Refused
 
 T = TypeVar("T")
 CALLER_SLOW_MAX: Final = 1
-"""Slow requests that one caller may have in progress; a further one gets 429."""
+"""Maximum number of slow requests in progress per caller; a further one gets 429."""
 SLOW_THREADS: Final = 2
 SLOW_WAITING_MAX: Final = 8
 
@@ -31,7 +31,7 @@ class Connection(Protocol):
     """The part of a connection that admission uses."""
 
     def identify(self) -> None:
-        """Record that the connection has carried a request of a known caller."""
+        """Record that the connection has had a request of a known caller."""
         ...
 
     def count_sent(self, size: int) -> None:
@@ -91,7 +91,7 @@ class RequestAdmission:
         self._caller = ""
 
     def identify(self, caller: str) -> None:
-        """Record who the caller is; connections without one are closed before this one."""
+        """Record the caller; connections of unknown callers are closed before this one."""
         self._caller = caller
         if self._connection is not None:
             self._connection.identify()

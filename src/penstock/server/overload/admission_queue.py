@@ -1,4 +1,4 @@
-"""The admission queue: which requests are served, which wait, and which are refused.
+"""The admission queue: decides which requests are served, wait or are rejected.
 
 At most `concurrency` requests are served at once; more would only wait for each other. Further
 requests are queued, up to `most` of both together. A short burst is served. Overload begins when a
@@ -6,8 +6,9 @@ request finds the queue full, or when no request has been admitted directly for 
 requests ended; it ends when no request has been refused for a moment. A pause in which no request
 ends (of the database, or of the process) is not overload: those that waited are served. Under
 overload few requests may wait, and only briefly: accepted requests stay fast, and the others are
-refused at once. A caller with no more than its share of these requests is not refused for what
-others ask: the next request is that of the caller that is served least. Used from one event loop.
+refused immediately. A caller with no more than its share of these requests is not rejected because
+of other callers: the next request served is that of the caller with the fewest active ones. Used
+from one event loop.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from typing import Final, NamedTuple
 from penstock.core.clock import Clock
 
 BURST_SECONDS: Final = 0.3
-"""Overload begins if no request was admitted directly for this long; shorter is a burst."""
+"""Time without a direct admission after which overload begins; a shorter time is a burst."""
 PAUSE_SECONDS: Final = 0.05
-"""Longest time between the ends of two requests that counts towards `BURST_SECONDS`."""
+"""Maximum time between the ends of two requests that counts towards `BURST_SECONDS`."""
 RECOVERY_SECONDS: Final = 0.25
-"""Overload ends if no request was refused for this long."""
+"""Time without a rejected request after which overload ends."""
 OVERLOAD_WAIT_SECONDS: Final = 0.03
-"""Longest time in the queue under overload; a request that waited longer is refused."""
+"""Maximum time in the queue under overload; a request that waited longer is rejected."""
 STUCK_SECONDS: Final = 10.0
-"""The server is not ready if all capacity is in use and none was returned for this long."""
+"""Time without progress, while all capacity is in use, after which the server is not ready."""
 WAIT_SECONDS_MAX: Final = 2.0
-"""Longest time in the queue in any case."""
+"""Maximum time in the queue in any case."""
 
 
 class _Waiter(NamedTuple):
@@ -74,7 +75,7 @@ class AdmissionQueue:
         return self.active < self._concurrency and not self._is_overload()
 
     def refuses(self, caller: str = "") -> bool:
-        """Return whether a new request of a caller is refused at once, and count the refusal."""
+        """Return whether a caller's new request is refused immediately, and count the refusal."""
         if self.has_capacity:
             return False
         # Under overload the queue holds no more requests than can be served next.
@@ -151,7 +152,7 @@ class AdmissionQueue:
         return min(most, self._most)
 
     def _share(self, caller: str) -> int:
-        """Return how many of them a caller may have in any case, if there are others."""
+        """Return how many of them each caller may always have if there are several callers."""
         callers = len(self._present) + (caller not in self._present)
         return max(1, self._bound() // callers)
 

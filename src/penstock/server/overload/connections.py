@@ -1,8 +1,8 @@
-"""The connections of a server: how many there are, and which one is closed for a new one.
+"""The connections of a server: their number, and the choice of one to close for a new one.
 
 A new connection is always accepted, so that idle or slow clients cannot lock others out. At
 the maximum the connection that has waited longest for its client is closed: first among those that
-never carried a request of a known caller, then among the others. A connection with a request in
+never had a request of a known caller, then among the others. A connection with a request in
 progress is not closed. A client that does not read its responses is disconnected.
 """
 
@@ -15,18 +15,20 @@ from enum import Enum
 from typing import Final, Protocol
 
 SEND_SECONDS: Final = 30.0
-"""Longest time in which a client must have read everything that was sent to it."""
+"""Maximum time for a client to read everything that was sent to it."""
 KEYLESS_RATE: Final = 50.0
-"""Requests without a key, or with an impossible one, per second of all clients; others wait."""
+"""Maximum rate per second of requests without a key or with a malformed one; further ones wait."""
 GUESS_RATE: Final = 100.0
-"""Requests with a well-formed key that was not seen before per second; others wait."""
+"""Maximum rate per second of requests with a well-formed but unknown key; further ones wait."""
 BURST_SECONDS: Final = 0.4
 RESPONSE_BYTES: Final = 262_144
-"""Bytes of responses that count as one more request."""
+"""Number of response bytes that count as one more request."""
 FILES_RESERVED: Final = 256
-"""Open files left to the database, the services and the requests they send."""
+"""Number of open files reserved for the database, the services and their requests."""
 BACKLOG: Final = 256
-"""Connections that may wait to be accepted. All of them may be accepted before one is closed."""
+"""Maximum number of connections that wait to be accepted. All of them may be accepted before one is
+closed.
+"""
 
 
 def connections_max(wanted: int) -> int:
@@ -42,16 +44,16 @@ def connections_max(wanted: int) -> int:
 
 
 class Standing(Enum):
-    """What the credentials of a request seem to be worth, before they are checked."""
+    """Trust in the credentials of a request before they are checked."""
 
     NONE = 0
     PLAUSIBLE = 1
-    """A well-formed key that was not seen before: of a new caller, or guessed."""
+    """A well-formed but unknown key: of a new caller, or guessed."""
     KNOWN = 2
 
 
 class PacedQueue:
-    """Starts requests at a bounded rate: client addresses in turn, each in order of arrival.
+    """Starts requests at a bounded rate, round robin over client addresses, oldest first.
 
     A request whose client disconnects leaves the queue, so abandoned requests delay no other.
     """
@@ -77,7 +79,7 @@ class PacedQueue:
         self._run(loop)
 
     def leave(self, connection: object) -> None:
-        """Forget the request of a connection that is closed."""
+        """Drop the request of a closed connection."""
         host = self._hosts.pop(connection, None)
         if host is not None:
             self._waiting[host].pop(connection)
@@ -113,7 +115,7 @@ class ClientConnection(Protocol):
     """One connection of a client."""
 
     is_known: bool
-    """Whether it has carried a request of a known caller."""
+    """Whether it has had a request of a known caller."""
     unsent_since: float | None
     """When the server began to wait for the client to read; None if everything is sent."""
 
@@ -123,7 +125,7 @@ class ClientConnection(Protocol):
         ...
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         ...
 
 
@@ -198,7 +200,7 @@ class ConnectionTable:
                 self._close(connection)
 
     def abort_all(self) -> None:
-        """Close all connections at once."""
+        """Close all connections immediately."""
         for connection in list(self._all):
             connection.abort()
 

@@ -1,10 +1,9 @@
-"""Load shedding: under overload, requests are refused before an ASGI request is created.
+"""Load shedding: under overload, requests are rejected before an ASGI request is created.
 
-The protocol calls this as soon as the headers of a request are complete. The refusal is the 503
+The protocol calls this as soon as the headers of a request are complete. The response is the 503
 that `middleware` would send, built from prepared bytes, and it is counted and logged like any
-other. It costs the event loop a fraction of the time, which is left to the requests that are
-served. Unusual requests, and those that the worker fast path serves, are passed on to
-`middleware`.
+other. It takes a fraction of the event loop's time, which leaves more for the requests that are
+served. Unusual requests, and those that the worker fast path serves, are passed on to `middleware`.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ from penstock.server.problems import refusal_response
 METHODS: Final = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
 TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._:@~-]*)(?:\?[!-~]*)?")
 BODY_MAX: Final = 65_536
-"""A refused request is read completely; larger ones are left to `middleware`, which can close."""
+"""Maximum size of a request that is rejected here, because it is read completely; `middleware`
+handles larger ones.
+"""
 MARK: Final = b"-" * 64
 """Placeholder of the request id in the prepared response."""
 
 
 class LoadShedder:
-    """Decides whether a request is refused at once, and builds the response."""
+    """Decides whether a request is refused immediately, and builds the response."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""What a request costs the event loop besides its bytes, and headers that have two meanings.
+"""The cost of parsing a request beyond its size, and checks for ambiguous headers.
 
-The parser calls back for every header, chunk and trailer. A request in tiny pieces costs a hundred
-times the time of its bytes, so the number of pieces is bounded. Used by `protocol`.
+The parser calls back for every header, chunk and trailer. A request in tiny pieces takes a hundred
+times as long to parse, so the number of pieces is bounded. Used by `protocol`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 
 HEAD_MAX: Final = 65_536
 HEADERS_MAX: Final = 100
-"""Headers of a request, and trailers."""
+"""Maximum number of headers and trailers of a request."""
 PARTS_FREE: Final = 256
 PART_BYTES: Final = 64
-"""Bytes that the parts of a body must have on average, beyond the first ones."""
+"""Minimum average size of the parts of a body, after the first ones."""
 FRAMING_MAX: Final = 65_536
-"""Bytes of trailers and chunk extensions beyond the size of the body."""
+"""Maximum size of trailers and chunk extensions in addition to the body."""
 REST_MAX: Final = 65_536
-"""Bytes of a chunked body that are read after the request was answered."""
+"""Maximum size of a chunked body that is read after the response was sent."""
 SINGLE: Final = frozenset(
     {
         b"host",
@@ -30,7 +30,7 @@ SINGLE: Final = frozenset(
         b"idempotency-key",
     }
 )
-"""Headers of which a proxy may read the first and the server the last, or the reverse."""
+"""Headers that a proxy and the server may interpret differently if they are repeated."""
 
 
 class HeadersTooLong(Exception):
@@ -38,7 +38,7 @@ class HeadersTooLong(Exception):
 
 
 class WastefulBody(Exception):
-    """The body of a request costs far more time than its size explains."""
+    """The body of a request is split into too many small parts."""
 
 
 class AmbiguousRequest(Exception):
@@ -46,7 +46,7 @@ class AmbiguousRequest(Exception):
 
 
 class MessageCost:
-    """Counts what one request consists of."""
+    """Counts the parts of one request."""
 
     __slots__ = ("_framing", "_headers", "_parts", "_rest", "body", "is_in_body")
 
@@ -63,7 +63,7 @@ class MessageCost:
             raise HeadersTooLong
 
     def begin_body(self) -> None:
-        """End the headers; what follows are trailers."""
+        """End the headers; further ones are trailers."""
         self.is_in_body = True
         self._headers = 0
 
@@ -77,7 +77,7 @@ class MessageCost:
     def is_wasteful(self, size: int, of_body: int, *, is_rest: bool) -> bool:
         """Count received bytes, `of_body` of them its own; return whether to read no more.
 
-        `is_rest` says that they belong to a chunked body whose request was answered.
+        `is_rest` says that they belong to a chunked body whose response was sent.
         """
         self._framing += size - of_body
         self._rest += size if is_rest else 0

@@ -1,8 +1,8 @@
 """The outermost middleware: request ids, bounds on request bodies, the worker fast path.
 
-Pure ASGI, so that refusing a request is cheap. It gives every request a `RequestAdmission`, which
-routes enter when the body has arrived and which ends before the response is sent. Requests of the
-worker fast path, which are committed in groups, are refused when `fast_path_max` of them are
+Pure ASGI, so that rejecting a request is cheap. It creates a `RequestAdmission` for every request,
+which routes enter when the body has arrived and which ends before the response is sent. Requests of
+the worker fast path, which are committed in groups, are refused when `fast_path_max` of them are
 active. A body is bounded in size and in transfer time, and all bodies of a caller together in size.
 Each request produces one access record.
 """
@@ -39,14 +39,14 @@ LARGE: Final = (BULK, PUSHED)
 BULK_FACTOR: Final = 16
 """Factor by which the body of a bulk request may be larger, and take longer, than others."""
 FREE_BODY_BYTES: Final = 65_536
-"""Bytes of a body that do not count against the caller's share."""
+"""Size up to which a body does not count against the caller's share."""
 CALLER_BODIES: Final = 2
-"""Bodies of the largest size that one caller may be sending at the same time."""
+"""Number of bodies of the maximum size that one caller may send at the same time."""
 CLOSE: Final = {"Connection": "close"}
-"""Sent with a refusal if the rest of the body will not be read."""
+"""Header sent with a rejection if the rest of the body will not be read."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 MAX_WAIT_SECONDS_BY_PATH: Final = {"/api/v1/scheduler/claim-runs": 2.0}
-"""Seconds that a request may queue, by path: starting workers claim at once and prefer to wait."""
+"""Seconds that a request may queue, by path. Claims may wait longer: workers send them on start."""
 WORKER_PREFIX: Final = "/api/v1/pipeline-runs/"
 """Paths of worker calls, which the fast path may serve."""
 UNBOUNDED_PATHS: Final = frozenset({"/healthz", "/readyz"})
@@ -70,7 +70,7 @@ class AccessRecord:
     key: str | None = None
     customer: str | None = None
     trace: TraceContext | None = None
-    """The trace context that the request brought."""
+    """Trace context in the request."""
     is_poll: bool = False
     """Whether it is a long poll, whose duration does not measure the server's load."""
 
@@ -117,7 +117,7 @@ class RequestMiddleware:
         self.fast_path: FastPath | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request within the bounds, or refuse it."""
+        """Serve one request within the bounds, or reject it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -218,7 +218,7 @@ class _ResponseSender:
 
 
 class _BodyShares:
-    """Bytes of the large bodies that each caller is sending, so that none fills the memory."""
+    """Bytes of the large bodies that each caller is sending, so that no caller fills the memory."""
 
     def __init__(self, caller_max: int) -> None:
         self._caller_max = caller_max

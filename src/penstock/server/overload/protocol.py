@@ -1,14 +1,14 @@
 """The HTTP protocol: adds bounds on connections and headers that uvicorn lacks.
 
 The headers of a request are at most 100 and 64 KB, and must arrive within 30 seconds; trailers of a
-chunked body are not treated as headers. Every piece that a client sends costs the event loop a
-call, so a body in tiny chunks, long trailers or chunk extensions are refused, and little is read
-of a body after its request was answered. The load-shedding callback is called as soon as the
-headers are complete: a request that it refuses is read to its end and answered without an ASGI
-request. A request without a Host header or with two, or with a body and an Upgrade, is refused,
-because a proxy may read it differently. A connection may have few requests waiting, and one whose
-caller is unknown has a bounded request rate; requests of unknown callers also share one.
-`connections` bounds how many there are. Used by `server`; independent of the API.
+chunked body are not treated as headers. Every piece that a client sends is a call on the event
+loop, so bodies in tiny chunks, long trailers and chunk extensions are rejected, and little of a
+body is read after the response was sent. The load-shedding callback is called as soon as the
+headers are complete: a request that it refuses is read to its end and gets a response without an
+ASGI request. A request without a Host header or with two, or with a body and an Upgrade, is
+refused, because a proxy may read it differently. A connection may have few requests waiting, and a
+connection of an unknown caller has a bounded request rate; all unknown callers also share one rate.
+`connections` limits their number. Used by `server`; independent of the API.
 """
 
 from __future__ import annotations
@@ -41,19 +41,21 @@ EarlyRefusal: TypeAlias = Callable[
 ]
 """Maps (method, target, headers) to the header lines and body of a 503; None to serve it."""
 Recognition: TypeAlias = Callable[[Mapping[bytes, bytes]], Standing]
-"""Maps the headers of a request to what its credentials seem to be worth, without a lookup."""
+"""Maps the headers of a request to the standing of its credentials, without a lookup."""
 
 HEAD_SECONDS: Final = 30.0
 REFUSAL_DELAY_SECONDS: Final = 0.03
-"""Delay of a refusal, because clients that ignore Retry-After and repeat at once would take the
+"""Delay of a refusal, because clients that ignore Retry-After and repeat immediately would take the
 event loop's time from the requests that are served."""
 PIPELINED_MAX: Final = 16
-"""Requests of a connection that may wait for the one in progress; with more it is closed."""
+"""Maximum number of requests of a connection that wait for the one in progress; with more it is
+closed.
+"""
 STRANGER_BURST: Final = 10
 STRANGER_SECONDS: Final = 1.0
-"""A connection without a known caller may send a burst of requests, then one in this time."""
+"""Interval between requests of a connection without a known caller, after an initial burst."""
 STRANGER_BYTES: Final = 262_144
-"""Bytes of responses that count as one more request of an unknown caller."""
+"""Number of response bytes that count as one more request of an unknown caller."""
 PROMPT_PATHS: Final = frozenset({"/healthz", "/readyz"})
 VERSIONS: Final = ("1.0", "1.1")
 TOO_LARGE: Final = (
@@ -98,11 +100,11 @@ class _CountedProtocol(HttpToolsProtocol):
         return self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Close the connection at once; what was not sent is dropped."""
+        """Close the connection immediately; unsent data is dropped."""
         self.transport.abort()
 
     def identify(self) -> None:
-        """Record that the connection has carried a request of a known caller."""
+        """Record that the connection has had a request of a known caller."""
         self.is_known = True
 
     def count_sent(self, size: int) -> None:
@@ -199,7 +201,7 @@ class BoundedProtocol(_CountedProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer an invalid request with 400, or with 431 if its headers are too long."""
         if bool(self.cycle) and not self.cycle.response_complete and not self._is_body_invalid():
-            self.transport.close()  # the client could take it for another request's response
+            self.transport.close()  # the client could mistake it for another request's response
         elif self._cost.is_in_body and self._is_response_sent:
             self.transport.close()
         elif self._head_bytes > HEAD_MAX:
@@ -218,7 +220,7 @@ class BoundedProtocol(_CountedProtocol):
         self._cost = MessageCost()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header without the blanks around it; drop trailers, which arrive later."""
+        """Add a header without surrounding whitespace; drop trailers, which arrive later."""
         try:
             self._cost.add_header()
         except HeadersTooLong:
@@ -250,7 +252,7 @@ class BoundedProtocol(_CountedProtocol):
                 self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
-        """Go on with the next request; later if the caller is unknown and sends too many."""
+        """Continue with the next request; later if the caller is unknown and sends too many."""
         if self.is_known or self.transport.is_closing():
             super().on_response_complete()
             return
@@ -294,7 +296,7 @@ class BoundedProtocol(_CountedProtocol):
             self._table.pace(standing, self.client[0] if self.client else "", self, start)
 
     def _standing(self, cycle: RequestResponseCycle) -> Standing:
-        """Return the standing of a request; a single question for health is always served."""
+        """Return the standing of a request; a single health check is always served."""
         is_health = cycle.scope["path"] in PROMPT_PATHS and not self._is_pipelined
         if self.is_known or self._recognise is None or is_health:
             return Standing.KNOWN
@@ -306,7 +308,7 @@ class BoundedProtocol(_CountedProtocol):
         return bool(self.cycle) and self.cycle.scope is self.scope and self.cycle.response_complete
 
     def _is_body_invalid(self) -> bool:
-        """Whether the invalid bytes belong to the body of the only request, not yet answered."""
+        """Whether the invalid bytes belong to the body of the only request without a response."""
         cycle = self.cycle
         return cycle is self._running and cycle.more_body and not cycle.response_started
 

@@ -1,8 +1,8 @@
 """Group commit: calls that arrive during a transaction are committed together in the next one.
 
-There is no artificial delay: an idle server commits a call at once, a busy one commits the calls
-that have accumulated. Each call has its own outcome. If a batch fails with an unexpected error, its
-calls are executed one by one, so that a faulty call does not affect the others.
+There is no artificial delay: an idle server commits a call immediately, a busy one commits the
+calls that have accumulated. Each call has its own outcome. If a batch fails with an unexpected
+error, its calls are executed one by one, so that a faulty call does not affect the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.runs.external.client.work import ClaimStatus, RunOutcome, WorkerCa
 
 BATCH_MAX: Final = 100
 Outcome = ClaimStatus | RunOutcome | Exception
-"""Outcome of a call; a refusal is a PenstockError, any other exception is a bug."""
+"""Outcome of a call; a rejection is a PenstockError, any other exception is a bug."""
 Save = Callable[[Sequence[WorkerCall]], Sequence[ClaimStatus | RunOutcome | PenstockError]]
 
 

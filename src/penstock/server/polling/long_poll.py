@@ -1,4 +1,4 @@
-"""Long polls: requests that wait for a result without a thread, and are not admitted meanwhile."""
+"""Long polls: requests that wait for a result without holding a thread or capacity."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def long_poll(
 ) -> T:
     """Attempt until the result is not `empty` or time is up; the body must have been read.
 
-    The key is checked again before each later attempt: one that was revoked while it waited is
-    refused instead of being handed a run or a message.
+    The key is checked again before each later attempt: a request whose key was revoked while it
+    waited is rejected and receives no run or message.
     """
     request = call.request
     admission: RequestAdmission = request.scope["penstock.admission"]

@@ -1,10 +1,10 @@
-"""Long polls of this process, in one queue per question.
+"""Long polls of this process, in one queue per poll key.
 
 A claim or pull that finds nothing may wait. A wake-up on its channel, or a timer of one second in
 case a wake-up was lost, lets the first waiter of each queue try again, and the next ones as long as
-something is found. Waiters that would receive the same (same pool, processors and customer) share a
+something is found. Waiters that accept the same work (same pool, processors and customer) share a
 queue: any number of equal workers costs one query per wake-up, and no query is spent on a run that
-the waiter cannot take. Neither a waiter nor a channel needs a thread, however many subscriptions
+the waiter cannot claim. Neither a waiter nor a channel needs a thread, however many subscriptions
 are polled; a waiter whose client disconnects leaves the queue.
 """
 
@@ -21,13 +21,13 @@ POLL_SECONDS: Final = 1.0
 
 
 class PollKey(NamedTuple):
-    """What a waiter accepts: wake-up channel, processors and customer."""
+    """The work that a waiter accepts: wake-up channel, processors and customer."""
 
     channel: str
     processors: frozenset[str] = frozenset()
     customer: str | None = None
     keep_listening: bool = True
-    """Whether to keep listening without waiters; only for channels that are few."""
+    """Whether to keep listening without waiters; only if there are few such channels."""
 
 
 class Wakeups(Protocol):
@@ -43,7 +43,7 @@ class Wakeups(Protocol):
 
 
 class _Queue:
-    """Waiters with the same question, oldest first."""
+    """Waiters with the same key, oldest first."""
 
     def __init__(self) -> None:
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -84,7 +84,7 @@ class _Pool:
         self._timer = loop.call_later(POLL_SECONDS, self._tick)
 
     def queue(self, question: PollKey) -> _Queue:
-        """Return the queue of a question."""
+        """Return the queue of a key."""
         return self._queues.setdefault(question, _Queue())
 
     def call(self) -> None:
@@ -115,7 +115,9 @@ class _Pool:
                 pass
 
     def _hint(self) -> None:
-        """Pass a wake-up to the event loop; hints before it is served are one. Thread-safe."""
+        """Pass a wake-up to the event loop; hints that arrive before it is handled are merged.
+        Thread-safe.
+        """
         if not self._is_hinted:
             self._is_hinted = True
             with contextlib.suppress(RuntimeError):  # the loop is closing

@@ -1,4 +1,4 @@
-"""How many long polls may wait: in the process, and for one caller."""
+"""Maximum number of waiting long polls, in the process and per caller."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How the parameters of a use case correspond to path, query, headers and body of a request.
+"""Mapping of the parameters of a use case to path, query, headers and body of a request.
 
 - A parameter named in the path is in the path.
 - A parameter whose type is a record is the body; the others are then in the query.
 - Without one, the parameters of a POST or PATCH are the fields of the body, those of other methods
   are in the query.
-- A name in the path that is no parameter is a field of the body's record, and not in the body.
+- A name in the path that is not a parameter is a field of the body's record, and not in the body.
 - `Wire("name")` gives the name in the request, `InHeader("Name")` puts a parameter in a header,
-  `InBody("name")` makes it a field of the body beside those of the record.
+  `InBody("name")` makes it a field of the body in addition to those of the record.
 - The parameter of `Idempotency-Key` is sent by the remote client; the server's routes handle it.
 """
 
@@ -42,7 +42,7 @@ from penstock.core.records.validation import convert_input
 
 CALL: Final = "call"
 ACTOR: Final = "actor"
-"""Name of the parameter that use cases have for the audit trail; the API's client sets it."""
+"""Name of the parameter for the actor in the audit trail; the API's client sets it."""
 CUSTOMER: Final = "customer_id"
 EMPTY: Final = inspect.Parameter.empty
 
@@ -62,7 +62,7 @@ class Parameter:
 
     @property
     def is_required(self) -> bool:
-        """Whether a request without it is refused."""
+        """Whether a request without it is rejected."""
         return self.default is EMPTY
 
     @property
@@ -80,7 +80,7 @@ class RouteBinding:
     query_type: Any
     header_type: Any
     fields_type: Any
-    """Type of the body if its fields, or some beside those of a record, are parameters."""
+    """Type of the body if its fields, or some in addition to those of a record, are parameters."""
     fixed: Mapping[str, Any]
     path_fields: Mapping[str, str] = field_of(default_factory=dict)
     """Fields of the body's record that are in the path: name in the request to name in Python."""
@@ -89,7 +89,7 @@ class RouteBinding:
     def wire_names(self) -> dict[str, str]:
         """Names in the request of parameters and fields that have another name in Python.
 
-        Errors about customers have the name in the request everywhere.
+        Errors about customers always use the name in the request.
         """
         found = {one.name: one.wire for one in self.parameters if one.place != "header"}
         if self.body is not None:
@@ -117,7 +117,7 @@ class RouteBinding:
 
     @property
     def needs_body(self) -> bool:
-        """Whether a request without a body is refused."""
+        """Whether a request without a body is rejected."""
         return any(one.is_required for one in self.parameters if one.place in ("body", "field"))
 
     def at(self, place: str) -> list[Parameter]:
@@ -187,12 +187,12 @@ class RouteBinding:
             values[wire] = DEFAULT_CUSTOMER if value is None and wire == CUSTOMER else value
         for wire, value in values.items():
             if wire == CUSTOMER:
-                check_customer(value)  # a slash would make it another path
+                check_customer(value)  # a slash would change the path
             path = path.replace(f"{{{wire}}}", quote(str(value), safe=""))
         return path
 
     def sent(self, place: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a request sends in one place: every argument that is not the default."""
+        """Return the arguments that a request sends in one location; defaults are omitted."""
         return {
             one.wire: with_unit(arguments[one.name], one.kind)
             for one in self.at(place)
@@ -207,7 +207,7 @@ class RouteBinding:
         return given | {wire: path[wire] for wire in self.path_fields}
 
     def _checked(self, given: list[tuple[str, str]]) -> dict[str, str]:
-        """Check that each parameter is known, occurs once, and is text that engines can store."""
+        """Check that each parameter is known, occurs once, and is text that databases can store."""
         known = sorted(one.wire for one in self.at("query"))
         for name, value in given:
             if name not in known:

@@ -52,7 +52,7 @@ class Call:
     def write(
         self, act: Callable[[UseCaseGroups], T], stored: Callable[[T], Any] | None = None
     ) -> T:
-        """Execute a use case of one write; with an Idempotency-Key at most once.
+        """Execute a use case with one write; with an Idempotency-Key, at most once.
 
         Raise ReplayedRequest for a repeat. `stored` returns the result without its secrets.
         """
@@ -75,7 +75,9 @@ class Call:
         return value
 
     def action(self, act: Callable[[UseCaseGroups], T]) -> T:
-        """Like `write`, for a repeatable use case of several writes; stored afterwards."""
+        """Like `write`, for a repeatable use case with several writes; the response is stored
+        afterwards.
+        """
         key = self.idempotency_key
         if key is None:
             return act(self.client)

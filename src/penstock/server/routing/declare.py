@@ -8,9 +8,9 @@ the OpenAPI document and the remote client are made from these declarations.
     routes.get("/limits", READ, Limits.list)
     routes.post("/limits", OPERATE, Limits.declare, example={"name": "crm", "capacity": 10})
 
-A function whose first parameter is a `Call` is a route that no use case fits. With `serve` such
-a function serves the route of a use case: it has the same parameters, and the remote client still
-offers the use case.
+A function whose first parameter is a `Call` is a route without a matching use case. With `serve`
+such a function serves the route of a use case: it has the same parameters, and the remote client
+still offers the use case.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class ApiRoute:
     """Example of the request body."""
     idempotency: Idempotency = Idempotency.NONE
     covers_all_customers: bool = False
-    """Whether keys that are restricted to a customer are refused."""
+    """Whether keys that are restricted to a customer are rejected."""
     query: tuple[str, ...] = ()
-    """Parameters of a POST that are in the query although it has no other body."""
+    """Parameters of a POST that are in the query although the route has no other body."""
     stored: Callable[[Any], Any] | None = None
-    """Turns a result into the one that is stored for repeats; it removes secrets."""
+    """Function that removes secrets from a result before it is stored for repeats."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the use case that are not part of the request."""
     operation: str = ""
@@ -91,7 +91,7 @@ class ApiRoute:
     etag: str | None = None
     """Field of the result whose value is the ETag; a GET then accepts If-None-Match."""
     counts_dry: bool = False
-    """Whether the use case has several writes and counts what it would do in a dry run."""
+    """Whether the use case has several writes and only counts its changes in a dry run."""
     ndjson: Ndjson | None = None
     result_field: str = ""
     """Field of the response that has the result; empty if the result is the whole response."""
@@ -117,7 +117,9 @@ class ApiRoute:
 
     @property
     def has_dry_run(self) -> bool:
-        """Whether the header Dry-Run is accepted: a use case of one write, or one that counts."""
+        """Whether the header Dry-Run is accepted: the use case has one write, or counts its
+        changes.
+        """
         is_use_case = bool(self.group) and self.serve is None and self.ndjson is None
         is_one_write = self.idempotency in (Idempotency.WRITE, Idempotency.NONE)
         return self.method != "GET" and is_use_case and (is_one_write or self.counts_dry)
@@ -129,7 +131,7 @@ class ApiRoute:
 
     @cached_property
     def binding(self) -> RouteBinding:
-        """How request and arguments correspond."""
+        """The mapping between the request and the arguments."""
         # The function that serves NDJSON reads the items itself.
         without = {} if self.ndjson is None else {self.ndjson.parameter: None}
         given = {**self.fixed, **without}

@@ -1,4 +1,4 @@
-"""Routes without an API key: health checks, public keys, pushes that carry their own token."""
+"""Routes without an API key: health checks, public keys, pushes that have their own token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.routing import Route as StarletteRoute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainRoute:
-    """A route that checks its caller itself, or has none."""
+    """A route that authenticates its caller itself, or not at all."""
 
     method: str
     path: str

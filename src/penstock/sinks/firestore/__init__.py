@@ -1,1 +1,1 @@
-"""Firestore sink: documents as users read them, marks, counters and audit records beside them."""
+"""Firestore sink: users' documents, with marks, counters and audit records."""

@@ -14,7 +14,7 @@ from penstock.sinks.protocol import check_path
 EXPECTED: Final = "firestore:PROJECT or firestore:PROJECT/DATABASE"
 DATABASE_DEFAULT: Final = "(default)"
 ID_BYTES_MAX: Final = 1_400
-"""Firestore allows 1,500 bytes."""
+"""Maximum length of an id in bytes; Firestore allows 1,500."""
 
 _ADDRESS: Final = re.compile(
     r"firestore:(?P<project>(?:[a-z0-9][a-z0-9.-]{0,80}:)?[a-z][a-z0-9-]{1,61}[a-z0-9])"
@@ -43,7 +43,7 @@ def parse_firestore(url: str) -> FirestoreAddress:
 
 
 def check_document_path(path: str) -> str:
-    """Return the path of a document; raise InvalidInput if Firestore cannot have it."""
+    """Return the path of a document; raise InvalidInput if Firestore does not allow it."""
     parts = check_path(path).split("/")
     if len(parts) % 2 or any(_RESERVED.fullmatch(part) for part in parts):
         expected = 'a path of collections and documents such as "collection/id"'

@@ -51,7 +51,7 @@ _AGES: Final = {"marks": "at", "audit": "last_at", "arrivals": "last_at"}
 
 
 class SinkContention(TransientError):
-    """Other transactions changed the same documents again and again; a redelivery helps."""
+    """Other transactions changed the same documents repeatedly; a redelivery helps."""
 
 
 class FirestoreSink:
@@ -159,7 +159,8 @@ class FirestoreSink:
         """Run a function in a transaction; repeat it after a conflict.
 
         Google's library repeats a commit that was aborted, and keeps the priority of the
-        transaction. An aborted read, or a document that was made meanwhile, is repeated here.
+        transaction. This function repeats an aborted read, or the write of a document that another
+        writer created in the meantime.
         """
         client = self._opened()
         tries = 0
@@ -234,10 +235,10 @@ class FirestoreSink:
 
 
 def _origin(error: Exception) -> Exception:
-    """Return the error of the service behind one of the library.
+    """Return the error of the service that caused an error of the library.
 
-    The library wraps the last conflict in a ValueError, and hides the error of a transaction that
-    could not begin behind one of its rollback.
+    The library wraps the last conflict in a ValueError, and reports a transaction that could not
+    begin as an error of its rollback.
     """
     if isinstance(error, ValueError):
         for one in (error.__cause__, error.__context__):
@@ -269,7 +270,7 @@ def _require_firestore() -> Any:
 
 @contextmanager
 def _settings_errors() -> Iterator[None]:
-    """Turn the errors of a missing database or of missing credentials into SettingsError."""
+    """Translate the errors of a missing database or missing credentials to SettingsError."""
     from google.api_core.exceptions import NotFound  # optional, like the library itself
     from google.auth.exceptions import DefaultCredentialsError  # the same
 

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class DatabaseServer(Protocol):
-    """What a test needs of a server, launched or configured."""
+    """The interface of a server for tests, launched or configured."""
 
     def dsn(self, dbname: str = "postgres") -> str:
         """Return the connection URL of a database."""

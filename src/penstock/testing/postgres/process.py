@@ -1,6 +1,6 @@
 """Operating-system parts of the PostgreSQL launcher: ports, child processes, the watchdog.
 
-Nothing here is specific to PostgreSQL except that SIGQUIT stops it at once.
+Nothing here is specific to PostgreSQL except that SIGQUIT stops it immediately.
 """
 
 import shutil

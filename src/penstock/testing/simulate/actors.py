@@ -1,4 +1,4 @@
-"""Actors of a simulated history: services and their surroundings, stepped by a seeded scheduler."""
+"""Actors of a simulated history: services and their environment, stepped by a seeded scheduler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ERRORS = (
 
 
 class Stage(Protocol):
-    """What an actor can access of the simulation."""
+    """The part of the simulation that an actor can access."""
 
     clock: VirtualClock
     rng: random.Random
@@ -37,7 +37,7 @@ class Stage(Protocol):
 
 
 class Actor:
-    """A process that takes a `step` when its time has come."""
+    """A process that takes a `step` when it is due."""
 
     kind = "service"
 
@@ -51,14 +51,14 @@ class Actor:
         self.is_recovering = False
 
     def step(self) -> None:
-        """Do what is due."""
+        """Perform the due work."""
         raise NotImplementedError
 
     def start(self) -> None:
         """Start a new process, with empty memory."""
 
     def schedule_next(self) -> None:
-        """Schedule the next step, with some variation."""
+        """Schedule the next step, with jitter."""
         self.next_at = self.stage.clock.now() + round(
             self.period_us * self.stage.rng.uniform(0.5, 1.5)
         )

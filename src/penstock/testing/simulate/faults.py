@@ -1,4 +1,4 @@
-"""A store that fails the way stores and processes fail, as often as its director decides.
+"""A store with injected faults of stores and processes, as often as its director decides.
 
 `FaultyStore` sits between one simulated process and the real store. Before each transaction it lets
 the director run other actors. Then the director may draw a fault: the process dies before, inside
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Fault(StrEnum):
-    """What may go wrong; the first eight affect a transaction, the others its environment."""
+    """Kinds of faults; the first eight affect a transaction, the others its environment."""
 
     CRASH_BEFORE = "crash_before"
     CRASH_INSIDE = "crash_inside"

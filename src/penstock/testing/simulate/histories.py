@@ -3,7 +3,7 @@
 Replicas of orchestrators, workers, admitters and sweepers run over real SQLite in memory. The seed
 decides which actor runs next, what is duplicated, reordered, late or lost, which probe fails and
 when the clock jumps. Processor functions are not called: the seed decides their outcome. Afterwards
-faults stop, and everything must become idle.
+no more faults are injected, and everything must become idle.
 
     python -m penstock.testing.simulate.histories examples.nba --seeds 100
 """
@@ -136,7 +136,7 @@ class FlowSimulation:
     def between(self, actor: str) -> None:
         """Let other actors run before this transaction.
 
-        Raise Crash if the process died meanwhile.
+        Raise Crash if the process died in the meantime.
         """
         if self._is_healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return

@@ -1,6 +1,6 @@
 """The state that invariants check: the hot tables as plain records, read outside the product.
 
-Only the harness reads like this; the product uses named statements.
+Only the harness reads this way; the product uses named statements.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.db.sqlite.store import SqliteStore
 
 
 class LiveRunRow(NamedTuple):
-    """A live run."""
+    """A row of the run queue, with the columns that invariants check."""
 
     run_id: int
     customer: int
@@ -66,7 +66,7 @@ class FlowStateRow(NamedTuple):
 
 
 class EndedRunRow(NamedTuple):
-    """An ended run."""
+    """A row of the history, with the columns that invariants check."""
 
     run_id: int
     config_id: int | None

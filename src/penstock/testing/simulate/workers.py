@@ -73,7 +73,7 @@ class SimWorker(Actor):
         self._sent: list[RunEnd] = []
         self.is_open = False
         self.acts: Callable[[RunContext], object] = lambda _: None
-        """What a processor that will succeed does beside its result."""
+        """What a processor that will succeed does in addition to its result."""
         self.start()
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
 """Resolution of an id to everything that belongs to its cause, in a bounded number of reads.
 
-A correlation id is followed as it is. A run, a flow, a message, a dead letter or an id that another
-system gave to a report or message leads to its correlation id, and a message also to what it
+A correlation id is followed directly. A run, a flow, a message, a dead letter or an external id of
+a report or message leads to its correlation id, and a message also to the runs and flows that it
 started.
 """
 
@@ -25,13 +25,13 @@ from penstock.tracking.rows import (
 IDS_MAX: Final = 200
 """Maximum number of flows, runs and messages of each kind that are followed."""
 ROUNDS: Final = 3
-"""How often new correlation ids are followed: a message, its run, and what that published."""
+"""Maximum depth at which new correlation ids are followed: a message, its run, and its messages."""
 MESSAGE_MAX: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class _Found:
-    """What has been found so far; dicts keep the order."""
+    """Results so far; dicts keep the order."""
 
     correlations: dict[str, None] = field(default_factory=dict)
     flows: dict[int, None] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Found:
 
 
 def traced_ids(tx: Tx, cause: str, customer_key: CustomerKey | None) -> TracedIds:
-    """Return what belongs to the cause of an id; raise NotFound if nothing does."""
+    """Return everything that belongs to the cause of an id; raise NotFound if nothing does."""
     found = _Found()
     _start(tx, cause, customer_key, found)
     followed: set[str] = set()
@@ -115,7 +115,7 @@ def dead_letters_of(
 
 
 def _start(tx: Tx, cause: str, customer_key: CustomerKey | None, found: _Found) -> None:
-    """Add what an id names; text that names nothing is taken as a correlation id."""
+    """Add the object of an id; other text is treated as a correlation id."""
     if (number := decode_or_none("flow", cause)) is not None:
         _start_flow(tx, number, cause, customer_key, found)
     elif (number := decode_or_none("run", cause)) is not None:
@@ -197,7 +197,7 @@ def _start_message(tx: Tx, text: str, customer_key: CustomerKey | None, found: _
     if row is None:
         return False
     found.messages[number] = None
-    # What a consumer publishes for a message without a correlation id names the message.
+    # A consumer that handles a message without a correlation id publishes under the message's id.
     found.correlations.setdefault(row[0] or text)
     return True
 
@@ -209,7 +209,7 @@ def _follow_correlations(
     for kind, number, _ in tx.rows("trace_of_correlations", params):
         found.add(kind, number)
     for text in correlations:
-        # The first attempt of a run without a correlation id gives its own id to what it makes.
+        # The first attempt of a run without a correlation id passes on its own id.
         number = decode_or_none("run", text)
         run = None if number is None else run_get(tx, number, customer_key)
         if run is not None and run.flow_id is None:

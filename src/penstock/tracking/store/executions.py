@@ -97,7 +97,7 @@ def position_of(row: ExecutionRow) -> Position:
 
 
 def run_causes(tx: Tx, made: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Return the runs that made runs, flows and messages: (kind of action, subject) to run."""
+    """Return the runs that created runs, flows and messages: (kind of action, subject) to run."""
     rows = tx.rows("execution_causes", _by_kind(made, _ACTIONS)) if made else []
     return {(row[0], row[1]): row[2] for row in rows}
 
@@ -147,7 +147,7 @@ def _position_rank(position: Position) -> tuple[int, int, int]:
 
 
 def _bound(position: Position, kinds: tuple[str, ...]) -> int:
-    """Return up to which number rows of a source that ended at the position still follow."""
+    """Return the largest number of a row that ended at the position and still follows it."""
     if not position.kind:
         return position.number
     at = _KINDS.index(position.kind)

@@ -31,7 +31,7 @@ def objects_found(
     entity_owner: tuple[CustomerKey, str] | None,
     limit: int,
 ) -> Iterator[FoundRow]:
-    """Yield what a text may mean, exact matches first; at most `limit` of each kind and meaning.
+    """Yield the objects that match a text, exact matches first; at most `limit` of each kind.
 
     entity_owner: customer whose entities are searched; None if it does not exist.
     """

@@ -51,8 +51,8 @@ class Budgets:
     def set(self, budget: NewBudget) -> Budget:
         """Create or change the budget of a pipeline or customer.
 
-        An alert warns from `warn_percentage` on. With `hard_stop` its runs are held back once the
-        amount is used up, until the next period, or until it is lifted.
+        An alert is opened at `warn_percentage`. With `hard_stop`, runs are held back once the
+        amount is used up, until the next period or until the budget is lifted.
         """
         self._names.require_unscoped("budgets")
 
@@ -79,7 +79,7 @@ class Budgets:
         period: _Period = "month",
         reason: _Reason = "",
     ) -> Budget:
-        """Let a budget exceed its amount until the period ends, and resume its runs."""
+        """Lift a budget until its period ends, and resume its runs."""
         self._names.require_unscoped("budgets")
 
         def body(tx: Tx) -> Budget:

@@ -1,4 +1,4 @@
-"""Use cases of pools: their load, and how many workers they need."""
+"""Use cases of pools: their load, and the number of workers they need."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Pools:
         self._names = names
 
     def list(self) -> Sequence[PoolLoad]:
-        """List pools with their load and the workers that they need, by name."""
+        """List pools by name, with their load and the number of workers they need."""
         self._names.require_unscoped("pools")
         rows = self._store.read(lambda tx: pool_load(tx, None, POOLS_MAX))
         return [pool_record(name, load) for name, load in rows]
 
     def desired_workers(self, pool: _Pool) -> PoolLoad:
-        """Return the load of a pool and how many workers it needs, for an autoscaler.
+        """Return the load of a pool and the number of workers it needs, for an autoscaler.
 
-        From the runs that wait and how long runs took in the last 15 minutes: enough workers to
-        keep up, and to work off the queue within five minutes; 0 if there is nothing to do.
+        Computed from the waiting runs and the durations of the last 15 minutes: enough workers to
+        keep up and to drain the queue within five minutes; 0 if there is no work.
         """
         self._names.require_unscoped("pools")
         rows = self._store.read(lambda tx: pool_load(tx, pool, 1))

@@ -1,1 +1,1 @@
-"""What people can do from the pages: each action is previewed, confirmed and reported."""
+"""Actions on the pages: each is previewed, confirmed and reported."""

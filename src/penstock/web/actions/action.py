@@ -1,7 +1,7 @@
-"""What an action is: its fields, its deed, its command. One function serves preview and deed.
+"""An action: its fields, function and command. One function serves preview and execution.
 
-The preview runs the deed in a dry run, in which every change is rolled back; it shows what the deed
-would do or why it would be refused.
+The preview executes the action as a dry run, in which every change is rolled back; it shows the
+effect of the action or why it would be rejected.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ Values: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeedOutcome:
-    """What a deed did, or in a preview would do."""
+    """Outcome of an action; in a preview, the expected outcome."""
 
     text: str
     rows: Sequence[tuple[str, str]] = ()
     links: Sequence[tuple[str, str]] = ()
     count: int | None = None
-    """How many things it concerns, for deeds over all that match."""
+    """Number of matching items, for actions on all that match."""
     acted: int = 0
-    """How many of them it changes."""
+    """Number of items that it changes."""
     is_nothing: bool = False
-    """Whether there is nothing to do."""
+    """Whether the action would have no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionField:
-    """Something that the person fills in."""
+    """An input field of an action."""
 
     name: str
     label: str
@@ -41,7 +41,7 @@ class ActionField:
     is_required: bool = False
     is_long: bool = False
     stand_in: str = ""
-    """Used in the preview while the field is empty."""
+    """Value used in the preview while the field is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +55,17 @@ class Action:
     command: Callable[[Values], str]
     back: Callable[[Values], str]
     fixed: Sequence[str] = ()
-    """Names of the values that say what the action is about; the preview binds them."""
+    """Names of the values that identify the action's subject; the preview binds them."""
     fields: Sequence[ActionField] = ()
     filled: Callable[[UseCaseGroups, Values], Values] = field(default=lambda _, values: values)
-    """Fills fields from what is stored, for the first preview."""
+    """Fills fields from stored values, for the first preview."""
     is_final: bool = False
     """Whether it cannot be undone."""
     nav: str = ""
 
 
 def command_line(*words: str, **options: str | None) -> str:
-    """Return a command of the command line; options without a value are left out."""
+    """Return the equivalent command line; options without a value are omitted."""
     parts = ["penstock", *words]
     for name, value in options.items():
         if value:

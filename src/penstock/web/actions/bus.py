@@ -1,4 +1,4 @@
-"""Actions on subscriptions: deliver again from a time on, remove the backlog."""
+"""Actions on subscriptions: redeliver messages since a time, remove the backlog."""
 
 from __future__ import annotations
 

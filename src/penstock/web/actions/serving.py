@@ -1,7 +1,7 @@
-"""Preview, confirm, result: how every action is served.
+"""Serving of actions: preview, confirmation, result.
 
-The confirmation carries the session's form token, a token that binds it to what the preview showed,
-and a random name under which the deed is done at most once.
+The confirmation contains the session's form token, a token that binds it to the preview, and a
+random key under which the action is executed at most once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.web.site import Site
 from penstock.web.visit import Visit
 
 CHANGE_MAX: Final = 0.1
-"""Share by which the number of things may change between preview and deed."""
+"""Share by which the number of items may change between preview and execution."""
 FIELD_MAX: Final = 1_000_000
 
 
@@ -50,7 +50,7 @@ class ShownField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """What the page of an action shows."""
+    """The data of an action's page."""
 
     action: str
     text: str
@@ -79,7 +79,7 @@ class Actions:
         site.add("/do/{action}", self.serve, ["GET", "POST"])
 
     async def serve(self, request: Request) -> Response:
-        """Show the preview of an action, or do it."""
+        """Show the preview of an action, or execute it."""
         visitor = await self._site.enter(request, "/do/{action}")
         if isinstance(visitor, Response):
             return visitor
@@ -110,7 +110,7 @@ class Actions:
         action: Action,
         form: Mapping[str, str],
     ) -> str | None:
-        """Return why a confirmation is refused before anything is done; None if it is not."""
+        """Return why a confirmation is rejected before anything is changed; None if it is not."""
         secret = self._site.secret()
         if not is_same_origin(request):
             return "The form came from another site."
@@ -132,7 +132,7 @@ class Actions:
         form: Mapping[str, str],
         changed: str = "",
     ) -> Deed:
-        """Run the deed in a dry run and show what it would do."""
+        """Execute the action as a dry run and show its effect."""
         given = {**visit.query, **form}
         fixed = _fixed(action, given)
         dry = visit.client.dry_run()
@@ -168,7 +168,7 @@ class Actions:
         )
 
     def _do(self, visit: Visit, visitor: Visitor, action: Action, form: Mapping[str, str]) -> Deed:
-        """Do it, once; or show the preview again if what it showed has changed."""
+        """Execute the action at most once; show the preview again if the data has changed."""
         secret, fixed = self._site.secret(), _fixed(action, form)
         seen = previewed(secret, visitor.token, action.name, fixed, form.get("preview", ""))
         assert seen is not None
@@ -210,7 +210,7 @@ class Actions:
 
 
 def _once(visit: Visit, action: Action, values: Mapping[str, str], once: str) -> UseCaseGroups:
-    """Return use cases whose first write also records that the deed was done."""
+    """Return use cases whose first write also records that the action was executed."""
     if not once or len(once) > 64 or not once.isalnum():
         raise Refused(400, "The form is incomplete: open the page again.")
     caller = visit.caller

@@ -1,1 +1,1 @@
-"""Live pages: hints about what has changed, and the part of a page that is drawn again."""
+"""Live pages: hints about changes, and the part of a page that is rendered again."""

@@ -1,7 +1,8 @@
-"""The part of a page that changes, drawn at most once a second for all who see the same.
+"""The part of a page that changes, rendered at most once a second for all callers with the same
+view.
 
-A page that is open asks for its fragment (navigation, main part, tabs) after a hint. What it shows
-depends on the address, the role and the customer of the caller only, so callers share it.
+An open page requests its fragment (navigation, main part, tabs) after a hint. Its content depends
+only on the address, the role and the customer of the caller, so callers share it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from penstock.web.assets import SMALL, accepts_gzip
 from penstock.web.security import HEADERS
 
 FRAGMENT_HEADER: Final = "x-penstock-fragment"
-"""Header with which the script asks for a fragment; no form or link can send it."""
+"""Header with which the script requests a fragment; no form or link can send it."""
 FRESH_SECONDS: Final = 1.0
 FRAGMENTS_MAX: Final = 500
 HTML: Final = "text/html; charset=utf-8"
@@ -76,7 +77,7 @@ def as_response(request: Request, shown: Drawn) -> Response:
 
 
 def is_fragment(request: Request) -> bool:
-    """Return whether the script asks for the part of a page that changes."""
+    """Return whether the script requests the part of a page that changes."""
     return FRAGMENT_HEADER in request.headers
 
 
@@ -89,12 +90,12 @@ class SharedFragments:
         self._drawing: dict[FragmentKey, asyncio.Task[Drawn]] = {}
 
     def cached(self, key: FragmentKey) -> Drawn | None:
-        """Return a fragment that is fresh; None if it must be drawn."""
+        """Return a fresh fragment; None if it must be rendered."""
         found = self._fresh.get(key)
         return found[1] if found is not None and found[0] > self._clock.monotonic() else None
 
     async def draw(self, key: FragmentKey, make: Callable[[], Drawn]) -> Drawn:
-        """Draw a fragment in a thread; requests that arrive meanwhile share it."""
+        """Render a fragment in a thread; requests that arrive in the meantime share it."""
         task = self._drawing.get(key)
         if task is None:
             task = asyncio.ensure_future(self._draw(key, make))

@@ -1,9 +1,9 @@
 """One reader of changes for all viewers of a process.
 
 While at least one stream is open, a task reads the journal once a second (less often for more than
-a hundred) and adds the topics of what it finds to the streams that listen to them. A stream holds
-each topic at most once, so a viewer that reads slowly costs no memory. Topics about many things are
-released every second read.
+a hundred) and adds the topics of new entries to the streams that subscribe to them. A stream holds
+each topic at most once, so a viewer that reads slowly costs no memory. Topics about many items are
+sent after every second read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 READ_SECONDS: Final = 1.0
 FETCHES: Final = 100
-"""How many viewers may fetch after one read a second; with more the reads are further apart."""
+"""Maximum number of viewers for one read a second; with more, reads are less frequent."""
 LIST_READS: Final = 2
 STREAMS_MAX: Final = 1_000
 SESSION_MAX: Final = 12
@@ -45,10 +45,10 @@ RESYNC: Final = "resync"
 
 
 class LiveStream:
-    """What one viewer waits for."""
+    """Subscription of one viewer."""
 
     def __init__(self, topics: frozenset[str], customer: CustomerKey | None) -> None:
-        """`customer` is that of a bound key; None sees all."""
+        """`customer` is the customer of a bound key; None sees all customers."""
         self.topics = topics
         self.customer = customer
         self.pending: dict[str, None] = {}
@@ -103,7 +103,9 @@ class LiveHub:
 
     @property
     def _pause(self) -> float:
-        """Seconds until changes are read again: longer for many viewers, who all fetch then."""
+        """Seconds until changes are read again: longer for many viewers, because all of them fetch
+        after a change.
+        """
         return self._read_seconds * max(1, -(-self.count // FETCHES))
 
     async def open(
@@ -117,7 +119,7 @@ class LiveHub:
     ) -> LiveStream:
         """Open a stream; raise Refused if there are too many.
 
-        With the position `after` that a viewer had reached, it starts with what has changed since;
+        With the position `after` that a viewer had reached, it starts with the changes since then;
         without one, or with one that is too old, it starts with `resync`.
         """
         if self._is_stopping or len(self._streams) >= STREAMS_MAX:
@@ -170,7 +172,7 @@ class LiveHub:
             stream.end()
 
     def _missed(self, stream: LiveStream, after: JournalPosition | None) -> list[str]:
-        """Return what a viewer has missed since a position."""
+        """Return the topics that a viewer has missed since a position."""
         known_from = self._known_from
         if after is None or known_from is None or after.cluster != known_from.cluster:
             return [RESYNC]
@@ -207,7 +209,7 @@ class LiveHub:
         return self._store.read(body)
 
     def _take(self, changes: RecentChanges) -> None:
-        """Hold the topics of what has changed until they are sent."""
+        """Hold the topics of changes until they are sent."""
         found: dict[tuple[CustomerKey | None, str], None] = {}
         for changed in changes.subjects:
             for topic in topics_of(changed):
@@ -225,7 +227,7 @@ class LiveHub:
             _, self._known_from = self._last.popitem(last=False)
 
     def _send(self, *, is_for_lists: bool) -> None:
-        """Give what is held to the streams that listen to it."""
+        """Pass the held topics to the streams that subscribe to them."""
         assert self._position is not None
         if self._is_all_held:
             self._is_all_held = False

@@ -1,4 +1,4 @@
-"""`GET /live`: a stream of server-sent events with hints about what has changed."""
+"""`GET /live`: a stream of server-sent events with hints about changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from penstock.web.security import HEADERS
 from penstock.web.site import Site
 
 PING_SECONDS: Final = 15.0
-"""Proxies close connections on which nothing is sent; and the browser notices a silent one."""
+"""Interval of keep-alives: proxies close idle connections, and the browser reconnects a silent one.
+"""
 _POSITION: Final = re.compile(r"(\d{1,9})\.(\d{1,20})\.(-?\d{1,19})")
 
 

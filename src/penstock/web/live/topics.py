@@ -1,7 +1,7 @@
-"""Topics of hints: what an open page wants to know about, and which changes concern it. Pure.
+"""Topics of hints: the subscriptions of open pages, and the topics of changes. Pure.
 
-`runs` is any run, `run:run_7h2kq0v3` that one. A hint says that something has changed, never what:
-the page asks again, and its permissions are checked there.
+`runs` is any run, `run:run_7h2kq0v3` that one. A hint reports that something has changed, never
+what: the page loads again, and permissions are checked then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LISTS: Final = frozenset(
     {"counts", "alerts", "letters", "interventions", "flows", "runs", "configs", "customers",
      "limits", "topics", "backfills", "keys", "system"}
 )  # fmt: skip
-"""Topics about many things; their hints are sent less often than those about one."""
+"""Topics about many items; their hints are sent less often than those about one."""
 ONES: Final = ("run", "flow", "dl")
 _ONE: Final = re.compile(rf"({'|'.join(ONES)}):\1_[0-9a-z]{{8,13}}")
 _FAILED: Final = frozenset({"FAILED", "TIMEOUT"})
@@ -55,7 +55,7 @@ _OF_PAGE: Final[Mapping[str, tuple[str, ...]]] = {
     "/subscriptions": ("topics", "letters"),
     "/system": ("system",),
     "/topics": ("topics",),
-    # A page about one thing does not refresh with every other.
+    # A detail page does not refresh when other items change.
     "/dead-letters/{dead_letter_id}": ("dl:{dead_letter_id}",),
     "/flows/{flow_id}": ("flow:{flow_id}",),
     "/runs/{run_id}": ("run:{run_id}",),
@@ -76,7 +76,7 @@ def parse_topics(given: str) -> frozenset[str]:
 
 
 def topics_of_page(path: str, values: Mapping[str, str]) -> str:
-    """Return what an open page asks hints about, as in the query of the stream."""
+    """Return the topics that an open page subscribes to, as in the query of the stream."""
     first = f"/{path.split('/')[1]}"
     found = ("counts", *(_OF_PAGE.get(path) or _OF_PAGE.get(first, ())))
     made = [topic.format(**values) for topic in found]
@@ -84,7 +84,7 @@ def topics_of_page(path: str, values: Mapping[str, str]) -> str:
 
 
 def topics_of(changed: ChangedSubject) -> tuple[str, ...]:
-    """Return the topics that a new entry of the journal concerns."""
+    """Return the topics of a new journal entry."""
     made = _OF_KIND.get(changed.kind, ("system",))
     public = _PUBLIC.get(changed.kind)
     if public is not None and changed.subject > 0:
@@ -97,7 +97,9 @@ def topics_of(changed: ChangedSubject) -> tuple[str, ...]:
 def topics_of_figures(
     before: ChangeFigures, after: ChangeFigures
 ) -> Iterable[tuple[CustomerKey | None, tuple[str, ...]]]:
-    """Yield customers and topics whose figures differ; no customer: for viewers of all."""
+    """Yield customers and topics whose figures differ; customer None is for viewers of all
+    customers.
+    """
     for customer in {*before.alerts, *after.alerts}:
         if before.alerts.get(customer) != after.alerts.get(customer):
             yield customer, ("alerts", "counts")

@@ -1,1 +1,1 @@
-"""Who may see the pages: sessions, and the ways to open one."""
+"""Access to the pages: sessions, and the ways to open one."""

@@ -1,4 +1,4 @@
-"""The sessions of the person who looks: where they were opened, and a button that ends each."""
+"""The sessions of the current user: their origins, and a button to end each."""
 
 from __future__ import annotations
 

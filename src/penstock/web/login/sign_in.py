@@ -1,4 +1,4 @@
-"""Login and logout: an API key becomes a session, once, over a form."""
+"""Login and logout: opens a session with an API key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SignIn:
     """The routes of login and logout."""
 
     def __init__(self, site: Site, provider: str = "") -> None:
-        """`provider` is what the button of the identity provider says; empty without one."""
+        """`provider` is the label of the identity provider's button; empty without one."""
         self._site = site
         self._provider = provider
         site.add("/login", self.login, ["GET", "POST"])
@@ -108,17 +108,17 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Return whether a form was sent by a page of this server, as far as the browser says."""
+    """Return whether a form was sent by a page of this server, according to the browser."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site in ("same-origin", "none")
     origin = request.headers.get("origin")
     if origin is None:
-        return True  # not a browser; the form token still counts
+        return True  # not a browser; the form token is still checked
     return urllib.parse.urlsplit(origin).netloc == request.headers.get("host", "")
 
 
 def local_path(wanted: str) -> str:
-    """Return a path of this server; the first page for anything else."""
+    """Return a path of this server; the overview for anything else."""
     is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
     return wanted if is_path and wanted.isprintable() and "\\" not in wanted else "/"

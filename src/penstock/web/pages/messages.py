@@ -1,4 +1,4 @@
-"""Topics, subscriptions and messages: what is published, who has it, who is behind."""
+"""Pages of topics, subscriptions and messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.web.visit import PAGE_ROWS, Visit
 from penstock.web.words import duration, number
 
 LATE: Final = timedelta(minutes=5)
-"""Age of the oldest message from which on a subscription is behind."""
+"""Age of the oldest message at which a subscription counts as behind."""
 
 
 def topics(visit: Visit) -> WebPage:
@@ -152,7 +152,7 @@ def topic(visit: Visit) -> WebPage:
 
 
 def subscription(visit: Visit) -> WebPage:
-    """Show one subscription: its backlog, its sums, its settings."""
+    """Show one subscription: its backlog, its counters, its settings."""
     name = visit.path_values["name"]
     detail = visit.client.subscriptions.get(name, customer=visit.customer)
     one, backlog, totals = detail.subscription, detail.backlog, detail.totals
@@ -221,7 +221,7 @@ def _deeds(visit: Visit, name: str) -> list[Button]:
 
 
 def message(visit: Visit) -> WebPage:
-    """Show one message: where it is for each subscription."""
+    """Show one message: its state in each subscription."""
     one = visit.client.topics.message(visit.path_values["message_id"])
     return WebPage(
         title=f"message {one.message_id}",

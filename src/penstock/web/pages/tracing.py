@@ -1,4 +1,4 @@
-"""Did it get through? Traces, entities, and finding a thing by its id."""
+"""Pages of traces, entities and search."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _entity_path(one: EntityFlow, *, is_first: bool) -> PathPanel:
 
 
 def find(visit: Visit) -> WebPage:
-    """Find a thing by its id, a part of it, or its name."""
+    """Find an object by its id, a part of it, or its name."""
     wanted = (visit.get("q") or "").strip()
     found: Sequence[FoundObject] = ()
     if wanted:

@@ -1,4 +1,4 @@
-"""Trends: do flows end in time, why do things fail, and which tables were complete?"""
+"""Trends: durations of flows, causes of failures, completeness of tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTTP processors: runs sent to endpoints as signed requests, and what their replies mean."""
+"""HTTP processors: runs sent to endpoints as signed requests, and the handling of responses."""

@@ -1,6 +1,6 @@
-"""Runs of HTTP processors: which are ready, the claim of those to send, and what they await.
+"""Runs of HTTP processors: ready ones, claims, and leases of accepted runs.
 
-A run that is sent is held like that of an external worker, by a lease row under its fencing token,
+A run that is sent is held like a run of an external worker, by a lease row under its fencing token,
 so that its endpoint can report under the same token, and a sweeper finds it when nothing reports.
 """
 
@@ -24,7 +24,7 @@ from penstock.runs.store.runs import Claim, run_claim
 from penstock.worker.endpoints.request import OutgoingRun, grant_of
 
 LEASE_MARGIN_US = 15 * SECOND
-"""How long a run is held after its endpoint should have replied: time to store the reply."""
+"""How long a run is held after the response timeout, to store the response."""
 
 
 class EndpointRow(NamedTuple):
@@ -37,7 +37,7 @@ class EndpointRow(NamedTuple):
     phase: str
     processor: str
     endpoint: str
-    """Where and how its runs are sent, as JSON."""
+    """Endpoint of the processor, as JSON."""
     entity_role: int = 0
     """Whether it reports or receives changed entities."""
 

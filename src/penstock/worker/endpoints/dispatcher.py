@@ -1,10 +1,10 @@
 """The dispatcher: sends the runs of HTTP processors to their endpoints.
 
 A step finds endpoints with ready runs and claims as many as may be in flight; threads send them,
-and one thread stores what came of them in batches, claiming the next runs in the same transaction.
-How many requests an endpoint gets at a time is learned from its replies, and the requests of a
-process are shared so that slow endpoints never starve another (`worker.endpoints.windows`). A run
-that its endpoint accepted with 202 occupies nothing here: it is held by its lease until the
+and one thread stores their outcomes in batches, claiming the next runs in the same transaction.
+The number of concurrent requests per endpoint is learned from its responses, and the requests of a
+process are shared so that slow endpoints never starve others (`worker.endpoints.windows`). A run
+that its endpoint accepted with 202 uses no resources here: it is held by its lease until the
 endpoint reports. Any number of dispatchers may run; one that dies loses no run, because the lease
 expires.
 """
@@ -43,7 +43,9 @@ PAUSE_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherOptions:
-    """`threads` bounds requests in flight; 0 sends in the calling thread, one step at a time."""
+    """Options of the dispatcher. `threads` is the maximum number of requests in flight; 0 sends in
+    the calling thread.
+    """
 
     threads: int = 128
     concurrency_max: int = 1_000
@@ -93,7 +95,7 @@ class Dispatcher:
         self._clock_raised_at = float("-inf")
 
     def run_once(self) -> DispatchCounts:
-        """Start sending ready runs; with threads, return without waiting for replies."""
+        """Start sending ready runs; with threads, return without waiting for responses."""
         if self._done and not self._options.threads:
             self._store_done()
         rows = [] if self._is_closing else self._ready()
@@ -141,7 +143,7 @@ class Dispatcher:
             self._store_done()
 
     def _send(self, run: OutgoingRun) -> None:
-        """Send a run, in a thread of its own; what came of it is stored with others.
+        """Send a run, in its own thread; the outcome is stored with others.
 
         The next request may start while this one is being stored.
         """
@@ -167,7 +169,7 @@ class Dispatcher:
     # -- storing -------------------------------------------------------------------------------
 
     def _store_loop(self) -> None:
-        """Store what came of requests until the dispatcher closes and nothing is in flight."""
+        """Store the outcomes of requests until the dispatcher closes and nothing is in flight."""
         while True:
             with self._changed:
                 self._changed.wait_for(
@@ -184,7 +186,7 @@ class Dispatcher:
                 self._clock.sleep(PAUSE_SECONDS)
 
     def _store_done(self) -> None:
-        """Store a batch of replies and start the next requests of the same endpoints."""
+        """Store a batch of responses and start the next requests of the same endpoints."""
         batch = [self._done.popleft() for _ in range(min(len(self._done), BATCH_MAX))]
         is_over = self._is_closing or not self._options.threads
         claims = [] if is_over else self._windows.take_next(batch, self._clock.monotonic())
@@ -197,7 +199,7 @@ class Dispatcher:
         self._start(settled.claimed)
 
     def _settle(self, batch: Sequence[Exchanged], claims: Claims) -> Settlement:
-        """Store replies and claim runs in one transaction; requests that found no run are freed."""
+        """Store responses and claim runs in one transaction; release requests without a run."""
         now = self._clock.monotonic()
         raises = now - self._clock_raised_at >= FAIR_CLOCK_SECONDS
         claimed: Sequence[OutgoingRun] = ()
@@ -220,7 +222,7 @@ class Dispatcher:
             if not batch:
                 raise
             self._report(error)
-        # One reply cannot be stored: the others must not wait for it.
+        # One response cannot be stored: the others must not wait for it.
         outcomes: dict[int, str] = {}
         for one in batch:
             outcomes |= self._write_singly(one)

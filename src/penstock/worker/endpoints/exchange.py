@@ -1,6 +1,6 @@
-"""One request to an endpoint: built, signed, sent, and its reply interpreted.
+"""One request to an endpoint: built, signed and sent, and its response interpreted.
 
-`Exchanger.exchange` never raises: whatever goes wrong is the failure of that run alone.
+`Exchanger.exchange` never raises: any error is the failure of that run alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ KEYS_SECONDS: Final = 10.0
 """How long signing keys are used without reading the secrets again."""
 
 EndpointSender: TypeAlias = Callable[[Request], HttpResponse]
-"""Sends a request; raises InvalidInput if the rules refuse it, RequestFailed without a response."""
+"""Function that sends a request; raises InvalidInput if the rules forbid it, RequestFailed without
+a response.
+"""
 
 
 FakeReply: TypeAlias = Callable[[dict[str, Any]], tuple[int, Any]]
-"""Fake endpoint: takes the body of a request, returns the status and the body of its reply."""
+"""Fake endpoint: takes the body of a request, returns the status and the body of its response."""
 
 
 def fake_response(respond: FakeReply, body: bytes) -> HttpResponse:
@@ -47,7 +49,7 @@ def fake_response(respond: FakeReply, body: bytes) -> HttpResponse:
 
 
 class Exchanged(NamedTuple):
-    """A request that was sent, and what came of it."""
+    """A request that was sent, and its outcome."""
 
     run: OutgoingRun
     reply: Reply
@@ -71,9 +73,9 @@ class Exchanger:
         signs: bool = True,
         trace_share: float = 1.0,
     ) -> None:
-        """`signs`: whether requests carry signatures and tokens; a fake endpoint needs none.
+        """`signs`: whether requests have signatures and tokens; a fake endpoint needs none.
 
-        trace_share: the share of traces that are exported.
+        trace_share: the fraction of traces that are exported.
         """
         self._trace_share = trace_share
         self._send = send
@@ -84,7 +86,7 @@ class Exchanger:
         self._known_keys: dict[tuple[tuple[str, ...], str], tuple[float, list[bytes]]] = {}
 
     def exchange(self, run: OutgoingRun, base: CallbackBase) -> Exchanged:
-        """Send a run and return what came of it."""
+        """Send a run and return the outcome."""
         began = self._clock.monotonic()
         made = self._exchange(run, base)
         return made._replace(seconds=self._clock.monotonic() - began)

@@ -1,4 +1,4 @@
-"""Records of HTTP processors: what an endpoint receives."""
+"""Records of HTTP processors: the requests that endpoints receive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.runs.external.records import ClaimedRun
 
 
 class RunCallback(Record):
-    """Where and how an endpoint reports about its run; each URL takes a POST."""
+    """URLs and credential with which an endpoint reports on its run; each URL takes a POST."""
 
     heartbeat_url: str
     """Extends the claim by five minutes and reports progress; its response says whether to stop."""
@@ -18,7 +18,7 @@ class RunCallback(Record):
     fail_url: str
     """Reports that the run failed."""
     cancelled_url: str
-    """Confirms that the run was stopped after a heartbeat said so."""
+    """Confirms that the run was stopped after a heartbeat response requested it."""
     state_url: str
     """Saves the state that the next attempt continues from; a GET returns it."""
     token: str
@@ -35,10 +35,10 @@ class RunRequest(ClaimedRun):
     root_run_id: str
     """Id of the first attempt, the same for every attempt: use it to make the work idempotent."""
     causation_id: str | None
-    """Message, flow or config that caused the run; null for a run submitted by itself."""
+    """Message, flow or config that caused the run; null for a run that was submitted directly."""
     timeout_at: Time
-    """Time at which the run ends in state TIMEOUT, whether by reply or by callback."""
+    """Time at which the run ends in state TIMEOUT if there is no result."""
     reply_before: Time
-    """Time before which the endpoint must reply: with a result, or with 202."""
+    """Time before which the endpoint must respond, with a result or with 202."""
     callback: RunCallback | None
-    """Where to report after a 202 reply; null if the setting `public_url` is not set."""
+    """URLs for reports after a 202 response; null if the setting `public_url` is not set."""

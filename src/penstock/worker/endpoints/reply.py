@@ -1,9 +1,9 @@
-"""What the reply of an endpoint means for its run: done, accepted, or failed.
+"""Interpretation of an endpoint's response: done, accepted or failed.
 
-Pure. The body of a 2xx reply is what the call `complete` takes, with `reason`, `missing` and
-`retry_count` as in the reply of a push, or any other JSON object, which is the result itself. A
-body that is not JSON is ignored. Every other reply fails the run; its body may give a `reason`,
-an `error_type` and whether to retry.
+Pure. The body of a 2xx response has the fields of the call `complete`, with `reason`, `missing` and
+`retry_count` as in the response to a push, or it is any other JSON object, which is the result
+itself. A body that is not JSON is ignored. Every other response fails the run; its body may give a
+`reason`, an `error_type` and whether to retry.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from penstock.runs.external.records import RunCompletion
 
 ACCEPTED: Final = 202
 NO_DATA: Final = "DATA_NOT_READY"
-"""Error type of a run whose endpoint replied that data is missing; it is retried later."""
+"""Error type of a run whose endpoint reported missing data; it is retried later."""
 REASON_MAX: Final = 4_096
 RETRY_AFTER_MAX_US: Final = DAY
 RETRIED_4XX: Final = frozenset({408, 425, 429})
-"""Statuses below 500 that say to try again."""
+"""Statuses below 500 that are retried."""
 
 _WAITING: Final = frozenset(
     {
@@ -58,7 +58,7 @@ Reply: TypeAlias = RunCompletion | FailureReport | RunAccepted
 
 
 def reply_of(response: HttpResponse, now: Micros, *, has_callback: bool) -> Reply:
-    """Return what a response means; `has_callback`: whether the endpoint can report later."""
+    """Interpret a response; `has_callback`: whether the endpoint can report later."""
     status = response.status
     if status == ACCEPTED:
         if has_callback:
@@ -89,7 +89,7 @@ def reply_of(response: HttpResponse, now: Micros, *, has_callback: bool) -> Repl
 
 
 def failure_of_request(error: RequestFailed | PenstockError, *, reply_us: Micros) -> FailureReport:
-    """Return the failure of a request without a response; `reply_us`: how long it waited."""
+    """Return the failure of a request without a response; `reply_us` is its timeout."""
     if not isinstance(error, RequestFailed):  # the rules for outgoing requests, a missing secret
         return FailureReport(
             error_type=ErrorType.INVALID_CONFIGURATION,
@@ -203,7 +203,7 @@ def _failed(response: HttpResponse, body: Mapping[str, Any], now: Micros) -> Fai
 
 
 def _delay_s(response: HttpResponse, body: Mapping[str, Any], now: Micros) -> float | None:
-    """Return the seconds that the endpoint asked to wait, in its header or its body."""
+    """Return the delay in seconds that the endpoint requested, in a header or in the body."""
     delay = retry_after(response.headers.get("retry-after"), now, RETRY_AFTER_MAX_US)
     if delay is not None:
         return delay / SECOND
@@ -214,7 +214,7 @@ def _delay_s(response: HttpResponse, body: Mapping[str, Any], now: Micros) -> fl
 
 
 def _reason(body: Mapping[str, Any]) -> str:
-    """Return the explanation in a body: `reason`, or as common error formats name it."""
+    """Return the explanation in a body: `reason`, or the field of a common error format."""
     for name in ("reason", "detail", "message", "error", "title"):
         text = body.get(name)
         if isinstance(text, str) and text.strip():

@@ -37,7 +37,7 @@ held."""
 
 
 class CallbackBase(NamedTuple):
-    """How endpoints reach the API: its URL, and the secret that signs their credentials."""
+    """URL of the API for endpoints, and the secret that signs their credentials."""
 
     url: str
     secret: bytes
@@ -67,12 +67,12 @@ class OutgoingRun(NamedTuple):
 
     @property
     def reply_us(self) -> Micros:
-        """Time in which the endpoint must reply."""
+        """Time in which the endpoint must respond."""
         return min(self.endpoint.reply_within_us, self.held.max_execution_us)
 
 
 def grant_of(run: HeldRun) -> RunGrant:
-    """Return what the endpoint of a run may do."""
+    """Return the grant of a run's endpoint."""
     began = run.started_at or run.claimed_at or run.scheduled_time
     return RunGrant(
         run_id=run.run_id,
@@ -103,7 +103,7 @@ def request_body(run: OutgoingRun, base: CallbackBase) -> bytes:
 def request_headers(run: OutgoingRun, now: Micros, share: float = 1.0) -> dict[str, str]:
     """Return the headers of a run's request, without its signature.
 
-    share: the share of traces that are exported.
+    share: the fraction of traces that are exported.
     """
     claimed, held = run.claimed, run.held
     correlation = run.correlation_id
@@ -132,7 +132,7 @@ def request_context(correlation_id: str, attempt_id: str, share: float = 1.0) ->
 
 
 def causation_of(run: HeldRun) -> str | None:
-    """Return what caused a run: its message, its flow or its config."""
+    """Return the cause of a run: its message, its flow or its config."""
     return (
         run.trigger_message_id
         or id_or_none("flow", run.flow_id)

@@ -1,8 +1,9 @@
-"""Storing what came of requests: runs end as if an external worker had reported, or are held on.
+"""Storage of the outcomes of requests: runs end as if an external worker had reported, or stay
+held.
 
-One transaction stores a batch and claims the next runs. The code path that ends runs is that of
-external workers (`runs.external.client.reports`), so a reply that comes too late, or after the
-endpoint has reported by callback, changes nothing.
+One transaction stores a batch and claims the next runs. Runs end through the code path of external
+workers (`runs.external.client.reports`), so a response that comes too late, or after the endpoint
+has reported by callback, changes nothing.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ from penstock.worker.endpoints.request import OutgoingRun
 
 
 class Wanted(NamedTuple):
-    """What to claim: endpoints, and the maximum number of runs of each."""
+    """Runs to claim: endpoints, and the maximum number of runs of each."""
 
     claims: Sequence[tuple[EndpointRow, int]] = ()
     raises_clock: bool = False
 
 
 class Settlement(NamedTuple):
-    """What a transaction stored and claimed."""
+    """Result of a transaction: stored outcomes and claimed runs."""
 
     outcomes: Mapping[int, str]
-    """By run: done, accepted, failed, or stale if the run had ended before."""
+    """Outcome by run: done, accepted, failed, or stale if the run had ended before."""
     claimed: Sequence[OutgoingRun]
 
 
 class ReplyStore:
-    """Stores what came of requests and claims runs, for one dispatcher."""
+    """Stores the outcomes of requests and claims runs, for one dispatcher."""
 
     def __init__(self, store: Transactions, clock: Clock, holder: str) -> None:
         """`holder` is recorded as the worker that claims and ends runs."""
@@ -91,7 +92,7 @@ def _end_call(one: Exchanged, holder: str) -> EndCall:
 
 
 def _report(held: HeldRun, reply: Reply, holder: str) -> EndCall:
-    """Return the report of a reply; one that cannot be stored is reported as a failure."""
+    """Return the report of a response; one that cannot be stored is reported as a failure."""
     worker = ExternalWorker(holder)
     if isinstance(reply, RunCompletion):
         call = TransitionRequest(held.run_id, held.token, worker, RunState.COMPLETED)
@@ -117,7 +118,7 @@ def _invalid(message: str) -> FailureReport:
 
 
 def _noting(settle: Settle, status: int) -> Settle:
-    """Note the endpoint's status in the journal of a run that has no other reason."""
+    """Record the endpoint's status in the journal of a run that has no other reason."""
 
     def settled(held: HeldRun, actor: str) -> RunEnd:
         end = settle(held, actor)

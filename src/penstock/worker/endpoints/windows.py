@@ -1,4 +1,4 @@
-"""How many requests each endpoint may have in flight, and which endpoints are paused.
+"""The maximum number of requests in flight per endpoint, and paused endpoints.
 
 Wraps the requests of one process (`bus.push.in_flight`) for the dispatcher: all methods take the
 lock, and `changed` is notified whenever a request starts or ends.
@@ -23,10 +23,11 @@ from penstock.worker.endpoints.request import OutgoingRun
 KNOWN_MAX: Final = 5_000
 CLAIM_MAX: Final = 500
 PAUSE_ASKED_MAX_SECONDS: Final = 600.0
-"""Longest pause of an endpoint that sends Retry-After; the run itself waits as long as asked."""
+"""Maximum pause of an endpoint that sends Retry-After; the run itself waits as long as requested.
+"""
 
 Claims = list[tuple[EndpointRow, int]]
-"""Endpoints, and how many runs of each may start."""
+"""Endpoints, and the number of runs of each that may start."""
 
 
 class EndpointWindows:
@@ -63,7 +64,7 @@ class EndpointWindows:
             return self._take(ordered, now), [pause for pause in pauses if pause > 0]
 
     def learn(self, one: Exchanged, now: float) -> None:
-        """Release a request that ended and learn from its reply."""
+        """Release a request that ended and update the window by its response."""
         with self.changed:
             self._learn(one, now)
             self.changed.notify_all()

@@ -1,8 +1,8 @@
-"""A run that acts: it publishes, creates runs, opens flows, keeps artifacts and a checkpoint.
+"""Actions of a run: publish, create runs, open flows, keep artifacts and a checkpoint.
 
-Actions are checked when the processor states them and performed in the transaction that completes
+Actions are checked when the processor requests them and performed in the transaction that completes
 the run; a run that fails, times out or is cancelled performs none. Everything goes through the
-run's port, which is made on first use.
+run's port, which is created on first use.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TriggerOptions(TypedDict, total=False):
 
 
 class ActingRun(LoggedRun):
-    """A run whose processor may act beside returning a result."""
+    """A run whose processor may perform actions in addition to returning a result."""
 
     __slots__ = ("_port", "_state", "_upstream", "make_port")
 
@@ -67,7 +67,7 @@ class ActingRun(LoggedRun):
 
     @property
     def port(self) -> RunPort:
-        """What carries the run's actions to its worker."""
+        """Port through which the run's actions reach its worker."""
         if self._port is None:
             if self.make_port is None:
                 raise Conflict("this run has no worker: its context can only be read.")
@@ -76,7 +76,7 @@ class ActingRun(LoggedRun):
 
     @property
     def has_acted(self) -> bool:
-        """Whether anything but the result may have to be stored with the end."""
+        """Whether the end may include anything besides the result."""
         return self._port is not None
 
     def publish(
@@ -175,13 +175,13 @@ class ActingRun(LoggedRun):
     ) -> SubFlow | None:
         """Open a flow when this run completes, for the same customer.
 
-        An existing flow of the partition is left alone unless `force` opens the next generation.
-        options: mode, phases, config, force, priority. key: open one flow for each key.
+        An existing flow of the partition is left unchanged unless `force` opens the next
+        generation. options: mode, phases, config, force, priority. key: open one flow for each key.
 
-        wait: open it now, and return how it ended. The run leaves its worker by RunSuspended, which
-        the processor must not catch, and is executed again from the start when the flow has ended;
-        the same call then returns. No attempt is counted, and what the run stated before is
-        dropped: it states it again.
+        wait: open it now, and return how it ended. The run leaves its worker by raising
+        RunSuspended, which the processor must not catch, and is executed again from the start when
+        the flow has ended; the same call then returns. No attempt is counted. Actions requested
+        before are dropped, because the run requests them again.
         """
         self.check()
         wanted = _trigger(pipeline, partition, parameters, key, options)
@@ -209,7 +209,8 @@ class ActingRun(LoggedRun):
         checksum: str | None = None,
         media_type: str | None = None,
     ) -> None:
-        """Keep a reference to something that the run made, such as a file; kept if it fails, too.
+        """Keep a reference to an object that the run created, such as a file; kept even if the run
+        fails.
 
         checksum: with its algorithm, such as `sha256:9f86d0…`.
         """
@@ -224,10 +225,10 @@ class ActingRun(LoggedRun):
 
     @property
     def state(self) -> SavedState:
-        """A mapping of at most 64 KB that the next attempt of the run finds again.
+        """A mapping of at most 64 KB that the next attempt of the run can read.
 
         Changes are stored with the worker's heartbeats and when the attempt ends without
-        completing; `run.state.save()` stores them at once.
+        completing; `run.state.save()` stores them immediately.
         """
         if self._state is None:
             port = self.port
@@ -236,7 +237,7 @@ class ActingRun(LoggedRun):
 
     @property
     def upstream(self) -> Mapping[str, UpstreamResult]:
-        """What the processors of the phases before this one reported, read on first use.
+        """Reports of the processors in earlier phases, read on first use.
 
         By `phase.processor`, and by the processor's name alone if no other has it. Empty outside a
         flow.
@@ -250,7 +251,7 @@ class ActingRun(LoggedRun):
         return self._upstream
 
     def check(self) -> None:
-        """Raise if the run has to stop."""
+        """Raise if the run must stop."""
         raise NotImplementedError
 
     def take_state(self) -> str | None:
@@ -264,11 +265,12 @@ class ActingRun(LoggedRun):
         self._state.receive(text)
 
     def take_report(self) -> RunReport | None:
-        """Return what is stored with the end of the run; None if it has not acted."""
+        """Return the report to store with the end of the run; None if it performed no actions."""
         port = self._port
         if not isinstance(port, StorePort):
             return None
-        # The whole state, also if a heartbeat has taken it: it may not be stored before the end.
+        # The whole state, even if a heartbeat has taken it, because that may not be stored before
+        # the end.
         state = None if self._state is None else self._state.latest
         artifacts = tuple(port.artifacts.values())
         return RunReport(self.held, tuple(port.actions), artifacts, port.wait, state)

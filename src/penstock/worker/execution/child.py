@@ -5,7 +5,7 @@
                       ("ask", (method of the run's port, arguments)) · ("done", Outcome)
 
 The main thread executes; a second thread receives messages, delivers signals and sends progress.
-When the parent exits, the pipe closes and the child exits at once, because its result would be
+When the parent exits, the pipe closes and the child exits immediately, because its result would be
 lost.
 """
 

@@ -1,6 +1,6 @@
-"""What claimed runs of incremental processors receive, read in one transaction for a whole claim.
+"""Inputs of claimed runs of incremental processors, read in one transaction for a whole claim.
 
-Runs of other processors cost nothing. A run that was not read with its claim (its response was
+Runs of other processors have no overhead. A run that was not read with its claim (its response was
 lost, or the store was busy) is read when it begins; if that fails as well it processes everything.
 """
 
@@ -25,7 +25,7 @@ class ClaimedInputs:
         self._found: dict[int, ChangedEntities] = {}
 
     def load(self, runs: Iterable[HeldRun]) -> None:
-        """Read what the incremental ones among claimed runs receive."""
+        """Read the inputs of incremental processors among claimed runs."""
         wanted = [run for run in runs if self._is_incremental(run)]
         if not wanted:
             return
@@ -37,7 +37,7 @@ class ClaimedInputs:
         self._found.update((token, found[key]) for token, key in keys.items())
 
     def take(self, run: HeldRun) -> ChangedEntities | None:
-        """Return what a run receives; None if its processor is not incremental."""
+        """Return the input of a run; None if its processor is not incremental."""
         if not self._is_incremental(run):
             return None
         if run.token not in self._found:

@@ -1,8 +1,8 @@
-"""What follows from the ends of runs, in the transaction that stores them.
+"""Effects of the ends of runs, in the transaction that stores them.
 
-Flows advance, backfills start their next partitions, and the worker claims what that made ready: a
-phase then costs one commit, not three. Each part waits for no other transaction and may be left
-out; the orchestrator, the backfiller and the claimer do what is left.
+Flows advance, backfills start their next partitions, and the worker claims the resulting runs, so
+that a phase needs one commit, not three. Each part waits for no other transaction and may be
+skipped; the orchestrator, the backfiller and the claimer do the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FollowUp:
         if claim is not None and own in pools:
             runs = run_claim(tx, claim)
             if len(runs) < claim.n:
-                pools.discard(own)  # nothing is left for others
+                pools.discard(own)  # no work is left for other services
         if pools:
             tx.wake(sorted(map(runs_channel, pools)))
         return runs

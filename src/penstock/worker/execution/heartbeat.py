@@ -1,7 +1,7 @@
-"""What a heartbeat writes about executing runs, and what it learns about them.
+"""Data that a heartbeat writes and reads about executing runs.
 
 It writes changed progress, checkpoints and log entries. Those that could not be stored are kept
-for the next heartbeat. It learns which runs another process has ended.
+for the next heartbeat. It reads which runs another process has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HeartbeatReport:
         self._states: dict[int, tuple[int, int, str]] = {}
 
     def collect(self, contexts: Iterable[RunContext]) -> None:
-        """Take what changed since the last heartbeat."""
+        """Collect the changes since the last heartbeat."""
         runs = list(contexts)
         self._dirty = [(c, progress) for c in runs if (progress := c.take_progress())]
         self._entries += [part for c in runs if (part := c.take_entries())]
@@ -38,7 +38,7 @@ class HeartbeatReport:
                 self._states[c.held.token] = (c.held.run_id, c.held.token, state)
 
     def write(self, tx: Tx) -> None:
-        """Write what was collected, in the transaction that renews the session."""
+        """Write the collected changes, in the transaction that renews the session."""
         if self._dirty:
             at, now = tx.now(), self._clock.monotonic()
             progress_put_many(tx, [self._row(c, progress, at, now) for c, progress in self._dirty])
@@ -46,7 +46,7 @@ class HeartbeatReport:
         state_put_held(tx, list(self._states.values()))
 
     def settle(self, *, is_stored: bool) -> None:
-        """Forget what was stored; keep the rest for the next heartbeat."""
+        """Drop what was stored; keep the rest for the next heartbeat."""
         if is_stored:
             self._entries.clear()
             self._states.clear()

@@ -12,7 +12,7 @@ from penstock.worker.execution.run_port import RunReport, reports_write
 
 
 class KeptReports:
-    """What runs logged and did, by token."""
+    """Log entries and actions of runs, by token."""
 
     def __init__(self, store: Transactions, names: NameResolver) -> None:
         self._store = store
@@ -25,18 +25,20 @@ class KeptReports:
         return bool(self._entries or self._reports)
 
     def __getitem__(self, token: int) -> RunReport:
-        """Return what a run did."""
+        """Return the logs and actions of a run."""
         return self._reports[token]
 
     def keep(self, part: LogPart | None, report: RunReport | None) -> None:
-        """Keep the log entries of a run and what it did, if anything."""
+        """Keep the log entries and actions of a run."""
         if part is not None:
             self._entries.setdefault(part.token, []).append(part)
         if report is not None:
             self._reports[report.held.token] = report
 
     def write(self, tx: Tx, batch: Sequence[RunEnd], stored: set[int], completed: set[int]) -> None:
-        """Write what belongs to the ends that the store accepted; only completed runs act."""
+        """Write the log entries and actions of the ends that the store accepted; only completed
+        runs perform actions.
+        """
         tokens = [end.token for end in batch if end.run_id in stored]
         if self._entries:
             parts = [part for token in tokens for part in self._entries.get(token, ())]
@@ -46,11 +48,11 @@ class KeptReports:
             reports_write(tx, self._store, self._names, reports, completed)
 
     def forget(self, tokens: Iterable[int]) -> None:
-        """Drop what is kept about runs."""
+        """Drop the log entries and actions of runs."""
         for token in tokens:
             self._entries.pop(token, None)
             self._reports.pop(token, None)
 
     def forget_report(self, token: int) -> None:
-        """Drop what a run did, but not what it logged."""
+        """Drop the actions of a run, but not its log entries."""
         self._reports.pop(token, None)

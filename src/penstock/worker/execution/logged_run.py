@@ -13,7 +13,7 @@ from penstock.worker.run_info import LoadedProcessor
 
 
 class LoggedRun(ReportingRun):
-    """A run that keeps what its execution logs; nothing is created before the first entry."""
+    """A run that keeps its log entries; nothing is created before the first entry."""
 
     __slots__ = ("_clock", "_kept_log", "_log_bound")
 

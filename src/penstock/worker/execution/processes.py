@@ -167,6 +167,6 @@ def _reply(
     try:
         return None, getattr(context.port, method)(*arguments)
     except Exception as error:
-        # Others may not survive the way to the other process.
+        # Other exceptions may not be picklable.
         known = isinstance(error, PenstockError)
         return error if known else PenstockError(f"{type(error).__name__}: {error}"), None

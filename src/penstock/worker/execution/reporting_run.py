@@ -1,4 +1,4 @@
-"""A run with what its processor reports besides its result: entities, quality, completeness."""
+"""A run with its processor's reports: entities, quality, completeness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.worker.run_info import LoadedProcessor, RunInfo
 
 
 class ReportingRun(RunInfo):
-    """A run that keeps what its processor reports; nothing is created before the first report."""
+    """A run that keeps the reports of its processor; nothing is created before the first report."""
 
     __slots__ = ("_entities", "_reported")
 
@@ -29,7 +29,8 @@ class ReportingRun(RunInfo):
     def entities(self, kind: str, ids: Iterable[str | int]) -> None:
         """Report which entities changed, for example `run.entities("players", [1630567])`.
 
-        No ids say that nothing of this kind changed. More than 10,000 in all count as everything.
+        An empty list means that nothing of this kind changed. More than 10,000 ids in total count
+        as everything.
         """
         self._entities = self._entities or EntityCollector()
         self._entities.add(kind, ids)
@@ -59,9 +60,9 @@ class ReportingRun(RunInfo):
         self._reported = {**(self._reported or {}), **given}
 
     def merge_reported(self, summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the run's summary merged with what `quality` and `completeness` reported."""
+        """Return the run's summary merged with the reported quality and completeness."""
         return summary if self._reported is None else {**(summary or {}), **self._reported}
 
     def reported_entities(self) -> Mapping[str, Any]:
-        """Return what `entities` and `everything_changed` reported, as fields of the result."""
+        """Return the reported entities as fields of the result."""
         return {} if self._entities is None else self._entities.fields()

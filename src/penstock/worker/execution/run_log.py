@@ -1,10 +1,10 @@
 """The log entries of one execution, until they are stored.
 
 Every record of standard logging that the processor's thread or task creates is kept, and all
-entries of `run.log` from INFO on, whatever the levels of loggers are. A record factory finds the
-current run, as tracing libraries do: a handler on the root logger would change where other entries
-go. The first ENTRIES_HEAD entries are stored as they come, then only the last ENTRIES_TAIL ones
-with the end; the entries between them are counted.
+entries of `run.log` from INFO on, regardless of logger levels. A record factory finds the current
+run, as tracing libraries do: a handler on the root logger would change where other entries go. The
+first ENTRIES_HEAD entries are stored as they come, then only the last ENTRIES_TAIL ones with the
+end; the entries between them are counted.
 """
 
 from __future__ import annotations

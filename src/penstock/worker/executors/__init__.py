@@ -1,1 +1,1 @@
-"""Where claimed runs execute: threads, the event loop, collected batches."""
+"""Executors of claimed runs: threads, the event loop, collected batches."""

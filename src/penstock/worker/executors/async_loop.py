@@ -151,7 +151,7 @@ class AsyncExecutor:
         self._pace.observe(1, self._steps.clock.monotonic() - context.started_at_s)
 
     def _replace(self, task: asyncio.Task[None]) -> None:
-        """Start another task in the place of a zombie; call on the loop's thread only."""
+        """Start another task to replace a zombie; call on the loop's thread only."""
         if task.done():
             self._zombies.discard(task)
         self._tasks.discard(task)

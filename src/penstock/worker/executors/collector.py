@@ -1,10 +1,10 @@
-"""The batch executor: gathers runs of processors that take many runs in one call.
+"""The batch executor: collects runs of processors that take many runs in one call.
 
 A call starts when its group is full, or when its first run has waited long enough; the number of
 concurrent calls is bounded by the worker's concurrency. Each run of a call keeps its own context,
-token and end: a cancel ends one of them, a timeout ends those whose time is up, and what the call
-returns later for an ended run is ignored. Suspects (runs that may have killed a worker) are called
-alone.
+token and end: a cancel ends one of them, a timeout ends those whose time is up, and the later
+result of the call for an ended run is ignored. Suspects (runs that may have killed a worker) are
+called alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class BatchExecutor:
 
     @property
     def uncounted(self) -> int:
-        """Held runs beyond the concurrency in use: gathered runs, and all but one per call."""
+        """Number of held runs that do not use concurrency: collected runs, and all but one per
+        call.
+        """
         gathered = 0
         for processor, group in list(self._groups.items()):
             collect = self.collect_of(ProcessorKey(processor))

@@ -65,7 +65,7 @@ class ThreadExecutor:
         return len(self._zombies)
 
     def steal(self, now: float) -> None:
-        """Put runs that wait behind a long run back into the buffer."""
+        """Return runs that wait behind a long run to the buffer."""
         for state in list(self._active.values()):
             context = state.context
             if context is None or not state.local or now - context.started_at_s < STUCK_SECONDS:
@@ -188,7 +188,9 @@ class ThreadExecutor:
         return steps.conclude_value(context, value, steps.clock.monotonic())
 
     def _pause(self, now: float, local: deque[HeldRun]) -> None:
-        """Put the rest back and wait briefly: the lease is uncertain or the store unavailable."""
+        """Return the rest to the buffer and wait briefly: the lease is uncertain or the store
+        unavailable.
+        """
         rest = _drain(local)
         if self._is_stopping:
             self.buffer.put(rest, now, first=True)

@@ -1,7 +1,7 @@
 """Creation, change and reading of streams and consumers.
 
 A registry (a key-value bucket) says which topic a subscription belongs to; everything else is read
-from the stream and the consumer themselves, so that a change made with other tools shows.
+from the stream and the consumer themselves, so that changes made with other tools are visible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.core.errors import InvalidInput, NotFound
 CACHE_SECONDS: Final = 10.0
 DEDUPE_SECONDS: Final = 120
 DEAD_LETTER_DEDUPE_SECONDS: Final = 3_600
-"""Longer than the longest time between two deliveries of a message."""
+"""Time longer than any interval between two deliveries of a message."""
 ADVISORIES: Final = "penstock_advisories"
 ADVISORY_SUBJECTS: Final = (
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*",
@@ -60,14 +60,14 @@ class Administration:
     # -- reading ---------------------------------------------------------------------------------
 
     async def topic(self, name: str) -> StreamFacts:
-        """Return a topic, from the cache if it was read lately; raise NotFound if there is none."""
+        """Return a topic, cached if it was read recently; raise NotFound if there is none."""
         found = await self._cached(f"topic {name}", lambda: self.find_topic(name))
         if found is None:
             raise NotFound("topic", name)
         return found  # type: ignore[no-any-return]
 
     async def subscription(self, name: str) -> SubscriptionFacts:
-        """Return a subscription, from the cache if it was read lately; raise NotFound if none."""
+        """Return a subscription, cached if read recently; raise NotFound if there is none."""
         found = await self._cached(f"subscription {name}", lambda: self.find_subscription(name))
         if found is None:
             raise NotFound("subscription", name)
@@ -108,7 +108,9 @@ class Administration:
     async def declare(
         self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
     ) -> None:
-        """Create or change everything; what is invalid is refused before anything is changed."""
+        """Create or change topics and subscriptions; invalid declarations are rejected before any
+        change.
+        """
         names = {topic.name for topic in topics}
         for topic in topics:
             rules.check_topic(topic)
@@ -164,7 +166,9 @@ class Administration:
             await self._ask(f"STREAM.UPDATE.{name}", {**config, **wanted})
 
     async def _put_advisories(self) -> None:
-        """Keep what servers report about messages that they will not deliver again."""
+        """Create the stream that stores the servers' advisories about messages that they stop
+        delivering.
+        """
         if await self._stream(ADVISORIES) is None:
             body = {
                 "name": ADVISORIES,

@@ -1,8 +1,8 @@
 """A connection to NATS on a private event loop, called from ordinary threads.
 
-The client library is asynchronous, Penstock is not: one daemon thread runs the loop, and `call`
-waits for a coroutine. The library comes with the extra `nats` and is imported here only, on use.
-It reconnects by itself, for ever; a request that gets no reply in time raises
+The client library is asynchronous and Penstock is not, so one daemon thread runs the loop, and
+`call` waits for a coroutine. The library comes with the extra `nats` and is imported here only, on
+use. It reconnects automatically and never gives up; a request that gets no reply in time raises
 TransportUnavailable, and the caller decides whether to repeat it.
 """
 
@@ -67,7 +67,9 @@ class NatsConnection:
 
     @contextlib.asynccontextmanager
     async def errors(self, doing: str) -> AsyncIterator[None]:
-        """Turn the library's errors into ours; what the server refuses is raised unchanged."""
+        """Translate the library's errors to Penstock's; errors that the server returns are raised
+        unchanged.
+        """
         import nats.errors  # on use: an optional dependency
         import nats.js.errors  # as above
 
@@ -149,7 +151,7 @@ class NatsConnection:
                 user_credentials=options.credentials,
                 error_cb=_report,
             )
-            # Without a limit it would try for ever, also the first time.
+            # Without a limit it would retry indefinitely, even the first time.
             return await asyncio.wait_for(connecting, options.request_seconds)
 
 

@@ -1,8 +1,8 @@
 """Pull requests to consumers.
 
-Requests are short: one that is in flight while a server restarts is never answered, so each waits
-at most five seconds and is then sent again. A consumer of a shard hands out one message at a
-time; a request for more would be given the same message again and again.
+Requests are short: one that is in flight while a server restarts never gets a response, so each
+waits at most five seconds and is then sent again. A consumer of a shard delivers one message at a
+time; a request for more would receive the same message repeatedly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_RESPONDERS: Final = "503"
 
 
 class Fetcher:
-    """Sends the pull requests for one consumer and collects what arrives."""
+    """Sends the pull requests of one consumer and collects the messages."""
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str) -> None:
         self._connection = connection

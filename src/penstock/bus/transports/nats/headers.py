@@ -1,8 +1,8 @@
 """Headers of a message on NATS: its attributes, its ordering key and its dedupe id. Pure.
 
-An attribute whose name and value fit is a header of that name, so that other NATS clients read and
-write attributes as they are used to. Other attributes, and an ordering key that does not fit, are
-JSON in `Penstock-Attributes` and `Penstock-Ordering-Key`, encoded in base64.
+An attribute whose name and value fit is a header of that name, so that other NATS clients can read
+and write attributes as usual. Other attributes, and an ordering key that does not fit, are JSON in
+`Penstock-Attributes` and `Penstock-Ordering-Key`, encoded in base64.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def attribute_headers(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_headers(headers: Mapping[str, str] | None) -> Received:
-    """Return what the headers say; raise ValueError if Penstock's are malformed."""
+    """Return the values of the headers; raise ValueError if Penstock's are malformed."""
     attributes: dict[str, str] = {}
     ordering_key: str | None = None
     for name, value in (headers or {}).items():

@@ -1,7 +1,7 @@
 """Deliveries that this process holds, so that it knows which ack ids are stale.
 
-JetStream accepts the ack of any delivery of a message, also of an old one. The process that holds
-an ack id therefore refuses it itself: after its deadline, after it was settled, and after the
+JetStream accepts the ack of any delivery of a message, even of an old one. The process that holds
+an ack id therefore rejects it itself: after its deadline, after it was settled, and after the
 message was delivered here again.
 """
 
@@ -19,7 +19,7 @@ PRUNE_AT: Final = 4_096
 
 @dataclass(slots=True)
 class Lease:
-    """One delivery: until when it may be settled."""
+    """One delivery, and its deadline."""
 
     until: float
     is_settled: bool = False
@@ -34,7 +34,7 @@ class Leases:
         self._latest: dict[tuple[str, tuple[str, int]], str] = {}
 
     def add(self, ticket: Ticket, *, now: float, until: float) -> None:
-        """Remember a delivery; earlier ones of the same message become stale."""
+        """Record a delivery; earlier ones of the same message become stale."""
         with self._lock:
             if len(self._leases) >= PRUNE_AT:
                 self._prune(now)
@@ -57,7 +57,7 @@ class Leases:
             return True
 
     def give_back(self, ticket: Ticket) -> None:
-        """Undo `take`: the server was not reached."""
+        """Undo `take` after the server could not be reached."""
         with self._lock:
             lease = self._leases.get(ticket.reply)
             if lease is not None and self._latest.get(

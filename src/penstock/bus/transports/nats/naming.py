@@ -28,7 +28,7 @@ def token(name: str) -> str:
 
 
 def name_of(word: str) -> str:
-    """Return the name that `token` made a word of."""
+    """Return the name that `token` encoded."""
     return word.replace("=", ".")
 
 
@@ -38,7 +38,7 @@ def stream_of(prefix: str, topic: str) -> str:
 
 
 def shard_of(key: str | None, shards: int) -> str:
-    """Return the shard of an ordering key: the same one for ever, because the hash is fixed."""
+    """Return the shard of an ordering key: always the same one, because the hash is fixed."""
     return ANY if key is None else str(binascii.crc32(key.encode()) % shards)
 
 
@@ -59,7 +59,7 @@ def subscription_of(consumer: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One delivery: the subject that settles it, and what that subject says about it."""
+    """One delivery: the subject that settles it, and the facts encoded in that subject."""
 
     subscription: str
     reply: str

@@ -24,13 +24,13 @@ _NUMBERS: Final = {"replicas": 5, "partitions": 64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsOptions:
-    """Where the servers are, and how streams are created."""
+    """Addresses of the servers, and settings of new streams."""
 
     servers: tuple[str, ...]
     prefix: str = "penstock"
     replicas: int = 1
     partitions: int = 8
-    """Ordering keys of a new topic are spread over this number of ordered shards."""
+    """Number of ordered shards over which the ordering keys of a new topic are spread."""
     credentials: str | None = None
     request_seconds: float = 5.0
     """How long one request to the server may take."""
@@ -41,7 +41,7 @@ class NatsOptions:
 
 
 def parse_nats_url(url: str) -> NatsOptions:
-    """Return the options in a URL; raise SettingsError for what it may not contain."""
+    """Return the options in a URL; raise SettingsError if it is invalid."""
     try:
         parts = urlsplit(url)
     except ValueError:  # brackets that hold no IPv6 address

@@ -1,9 +1,9 @@
 """Topics and subscriptions as the settings of streams and consumers, and read back. Pure.
 
-The server enforces what it can: the age of messages, and the time after which a delivery comes
-again. Attempts are counted by the server and limited by this transport, not by `max_deliver`: a
-message past it would stay in the stream unseen, and the advisory that reports it can be lost (ADR
-0028). The rest of the policy is in the consumer's metadata.
+The server enforces the age of messages and the redelivery time. Attempts are counted by the server
+and limited by this transport, not by `max_deliver`: a message past it would stay in the stream
+undelivered, and the advisory that reports it can be lost (ADR 0028). The rest of the policy is in
+the consumer's metadata.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def redelivery_policy(spec: SubscriptionSpec) -> RedeliveryPolicy:
 
 
 def ack_wait_us(spec: SubscriptionSpec) -> Micros:
-    """Return when the server delivers again what was not settled: deadline and first backoff."""
+    """Return the time until the server redelivers an unsettled message: deadline plus first
+    backoff.
+    """
     return spec.ack_deadline_us + spec.min_backoff_us
 
 
@@ -51,10 +53,10 @@ def consumer_metadata(spec: SubscriptionSpec) -> dict[str, str]:
 def spec_of_consumer(
     name: str, metadata: Mapping[str, str], *, wait_us: Micros, max_deliver: int
 ) -> SubscriptionSpec | None:
-    """Return the subscription that a consumer is; None if Penstock did not declare it.
+    """Return the subscription of a consumer; None if Penstock did not declare it.
 
-    `wait_us` and `max_deliver` are what the server uses: if they no longer follow from the policy,
-    the changed values are returned, so that the difference shows.
+    `wait_us` and `max_deliver` are the server's values: if they no longer match the policy, the
+    changed values are returned, so that drift is detected.
     """
     known: dict[str, Any] = {}
     try:
@@ -73,5 +75,5 @@ def spec_of_consumer(
 
 
 def topic_of_stream(name: str, max_age_us: Micros) -> TopicSpec:
-    """Return the topic that a stream is."""
+    """Return the topic of a stream."""
     return TopicSpec(name=name, retention_us=max_age_us)

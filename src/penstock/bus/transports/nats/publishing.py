@@ -1,4 +1,4 @@
-"""Publishing: every message under a `Nats-Msg-Id`, repeated until the server has stored it."""
+"""Publishing: sends every message under a `Nats-Msg-Id` until the server has stored it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Publisher:
         self._clock = clock
 
     async def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
-        """Store messages; return their ids. Messages of one key are stored in their order."""
+        """Store messages; return their ids. Messages of one ordering key keep their order."""
         facts = await self._administration.topic(topic)
         _check_twins(messages)
         await self._check_sizes(messages)

@@ -1,7 +1,7 @@
-"""Settling of deliveries: ack, nack with a delay, a moved deadline, and the way to a dead letter.
+"""Settling of deliveries: ack, nack with a delay, deadline extension, move to the dead letters.
 
-A nack with a delay sets when the server delivers again, so it is also how a deadline is moved:
-the message stays leased, and its ack is still accepted.
+A nack with a delay sets the redelivery time, so it also extends a deadline: the message stays
+leased, and its ack is still accepted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Settling:
         self._speed = connection.options.speed
 
     async def hold(self, held: Held) -> None:
-        """Remember a delivery that is handed out, and set when it comes again."""
+        """Record a delivery and set its redelivery time."""
         spec = held.facts.spec
         if held.ticket.attempt > 1:
             await self._set_timer(held, spec.ack_deadline_us)
@@ -74,7 +74,7 @@ class Settling:
         return SettleResult.DONE
 
     async def ack(self, held: Held) -> None:
-        """Tell the server that a message is done."""
+        """Ack a message on the server."""
         await self._reply(held, b"+ACK")
 
     async def nack(self, held: Held, nack: Nack) -> None:
@@ -87,7 +87,7 @@ class Settling:
         await self.delay(held, redelivery_delay(found, attempt, self._jitter(), nack.delay_us))
 
     async def delay(self, held: Held, delay_us: Micros) -> None:
-        """Let the server deliver again after a time."""
+        """Make the server redeliver a message after a time."""
         delay = int(delay_us * 1_000 / self._speed)
         await self._reply(held, b'-NAK {"delay": %d}' % delay if delay else b"-NAK")
 
@@ -105,7 +105,7 @@ class Settling:
         await self.ack(held)
 
     async def _set_timer(self, held: Held, deadline_us: Micros) -> None:
-        """Let the server deliver again after a deadline and the backoff of this attempt."""
+        """Make the server redeliver a message after the deadline plus the attempt's backoff."""
         found = policy.redelivery_policy(held.facts.spec)
         backoff = redelivery_backoff(found, held.ticket.attempt, 0.0)
         await self.delay(held, deadline_us + backoff)

@@ -1,1 +1,1 @@
-"""The `pubsub` transport: topics and subscriptions of Google Pub/Sub, or of what serves its API."""
+"""The `pubsub` transport: topics and subscriptions of Google Pub/Sub or of a compatible server."""

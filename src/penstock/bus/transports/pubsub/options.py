@@ -24,7 +24,7 @@ _ENDPOINT: Final = re.compile(r"[A-Za-z0-9.\[\]:-]+:[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PubsubOptions:
-    """Which project, where its API is, and how messages are received."""
+    """Project, API endpoint and streaming settings."""
 
     project: str
     endpoint: str | None = None
@@ -32,13 +32,13 @@ class PubsubOptions:
     api_key: str | None = None
     """Key that is sent as bearer token to Penstock's front end; never part of a URL."""
     prefetch: int = 0
-    """Messages that a streaming pull holds ahead of the consumer; 0: unary pulls."""
+    """Number of messages that a streaming pull prefetches; 0 for unary pulls."""
     call_seconds: float = 30.0
-    """How long a call waits for a server that is away."""
+    """How long a call waits for an unreachable server."""
 
 
 def parse_pubsub_url(url: str) -> PubsubOptions:
-    """Return the options in a URL; raise SettingsError for what it may not contain."""
+    """Return the options in a URL; raise SettingsError if it is invalid."""
     try:
         parts = urlsplit(url)
     except ValueError:  # brackets that hold no IPv6 address

@@ -1,7 +1,7 @@
-"""Poison on Pub/Sub: copied to the dead-letter topic at once, because a nack has no reason.
+"""Poison messages on Pub/Sub: copied to the dead-letter topic, because a nack carries no reason.
 
-The copy has the message's content and attributes, and why it failed. It is published before the
-message is acked: a crash in between repeats it.
+The copy has the message's content and attributes, and the reason for the failure. It is published
+before the message is acked: a crash in between repeats it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ERROR: Final = "dead_letter_error"
 
 
 class PoisonCopies:
-    """Copies of poison messages; it keeps what was delivered until it is settled."""
+    """Copies poison messages; keeps delivered messages in memory until they are settled."""
 
     def __init__(
         self, publish: Callable[[str, Sequence[tuple[Any, Any, str | None]]], list[str]]
@@ -49,7 +49,7 @@ class PoisonCopies:
                 self._held.pop(raw, None)
 
     def takes(self, facts: SubscriptionSpec, raw: str, nack: Nack) -> bool:
-        """Return whether a nack makes a dead letter at once.
+        """Return whether a nack makes its message a dead letter immediately.
 
         A message that another process received cannot be copied here: it is retried.
         """
@@ -59,7 +59,7 @@ class PoisonCopies:
             return raw in self._held
 
     def copy(self, facts: SubscriptionSpec, nacks: Sequence[tuple[str, Nack]]) -> None:
-        """Publish copies of poison."""
+        """Publish copies of poison messages."""
         bodies = []
         for raw, nack in nacks:
             with self._lock:

@@ -1,8 +1,8 @@
 """Streaming pull: a stream per subscription that holds messages ahead of the consumer.
 
 The service sends at most `prefetch` messages that are not settled (flow control). A thread reads
-the stream and opens it again when it ends; messages that wait for the consumer keep their leases
-(`keep`), those that are handed out are the consumer's to extend.
+the stream and opens it again when it ends; it extends the leases of messages that wait for the
+consumer (`keep`); the consumer extends those that it received.
 """
 
 from __future__ import annotations

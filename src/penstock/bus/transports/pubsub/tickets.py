@@ -1,8 +1,8 @@
 """Ack ids of the Pub/Sub transport, and which of them are stale in this process.
 
-An ack id names its subscription and message beside Google's own ack id, with a checksum. Without
-exactly-once delivery the service does not say whether an ack took effect, so the process that
-holds an ack id refuses it itself: after its deadline, after it was settled, and after the message
+An ack id combines its subscription and message with Google's ack id and a checksum. Without
+exactly-once delivery the service does not report whether an ack took effect, so the process that
+holds an ack id rejects it itself: after its deadline, after it was settled, and after the message
 was delivered here again.
 """
 
@@ -22,7 +22,7 @@ _EXPECTED: Final = "an ack id exactly as it was delivered"
 
 
 class PubsubTicket(NamedTuple):
-    """What an ack id contains."""
+    """Contents of an ack id."""
 
     subscription: str
     message_id: str
@@ -60,13 +60,13 @@ class _Lease:
     is_settled: bool = False
 
     def is_stale(self, now: int) -> bool:
-        """Whether the delivery cannot be settled any more. Of a key only the first one lapses."""
+        """Whether the delivery can no longer be settled. Only the first one of a key lapses."""
         if not self.is_settled and self.run[0].until < now:
             self.end_run(self.run[0])
         return self.is_settled
 
     def settle(self, now: int) -> None:
-        """Settle this delivery; the next one of the key has its deadline from now."""
+        """Settle this delivery; the deadline of the next one of the key starts now."""
         self.is_settled = True
         self.run.remove(self)
         if self.run:
@@ -93,7 +93,7 @@ class Tickets:
     def add(
         self, ticket: PubsubTicket, *, attempt: int, now: int, deadline_us: int, key: str | None
     ) -> int:
-        """Remember a delivery; return its attempt, counted here if the service does not.
+        """Record a delivery; return its attempt number, counted here if the service does not count.
 
         key: its ordering key, if the subscription is ordered.
         """
@@ -127,7 +127,7 @@ class Tickets:
             return lease is None or not lease.is_stale(now)
 
     def settle(self, ticket: PubsubTicket, now: int, *, is_failure: bool) -> None:
-        """Take note of an ack; or of a failure, which returns the later ones of the key."""
+        """Record an ack, or a failure, which returns the later deliveries of the key."""
         with self._lock:
             lease = self._leases.get(ticket.raw)
             if lease is None or lease.is_settled:
@@ -138,7 +138,7 @@ class Tickets:
                 lease.settle(now)
 
     def extend(self, ticket: PubsubTicket, until: int) -> None:
-        """Take note of a new deadline."""
+        """Record a new deadline."""
         with self._lock:
             lease = self._leases.get(ticket.raw)
             if lease is not None:

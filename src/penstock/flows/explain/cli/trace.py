@@ -1,4 +1,4 @@
-"""`penstock trace`: everything that one cause led to, across phases, and what is still missing."""
+"""`penstock trace`: show everything that one cause started, and the missing steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.flows.explain.records import FlowTrace
 @click.argument("cause", metavar="ID")
 @click.pass_obj
 def trace(app: App, cause: str) -> None:
-    """Show everything that one cause led to, by any id, and what never happened.
+    """Show everything that one cause started, and the expected steps that have not happened.
 
     ID is a correlation id, or any id that belongs to the cause: a flow, a run, a message, a dead
     letter, or the id that another system gave to a report or message. Events are listed in order,

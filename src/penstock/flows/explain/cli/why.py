@@ -107,7 +107,7 @@ def print_causes(proof: CauseTree) -> None:
 
 
 def _note(cause: CauseEntry, now: int) -> str:
-    """Return when or how a leaf cause can clear; empty for a cause that has causes of its own."""
+    """Return when or how a leaf cause can clear; empty for a cause that has further causes."""
     if cause.kind in (
         "flow",
         "phase",

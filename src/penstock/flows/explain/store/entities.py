@@ -21,7 +21,7 @@ def entity_flow_facts(
 ) -> list[EntityFlowFact]:
     """Return the newest flows that reported the changes, at most `n`.
 
-    A later generation that inherited the report comes before the flow that has it.
+    A later generation that inherited the report is listed before the flow that made it.
     """
     groups: dict[tuple[int | None, int | None], list[EntityChange]] = {}
     for one in changes:

@@ -12,7 +12,7 @@ from penstock.flows.items.store.reads import ItemFilter, item_errors, item_list
 from penstock.flows.plan import FlowPlan
 
 FIRST_FAILURES: Final = 3
-"""Failed items of a processor that are named."""
+"""Maximum number of failed items listed per processor."""
 
 
 def item_facts(tx: Tx, flow_id: int, plan: FlowPlan) -> dict[tuple[str, str], ItemsFact]:

@@ -1,7 +1,7 @@
 """Facts about the limits a run waits for: holders, queue position, when capacity is available.
 
-Read-only. A client scoped to one customer sees that customer's holders. Of others it learns only
-that they hold the rest, not who or how many they are, or how long the queue is.
+Read-only. A client scoped to one customer sees that customer's holders. About others it sees only
+that they hold the rest, not their names, their number, or the length of the queue.
 """
 
 from __future__ import annotations

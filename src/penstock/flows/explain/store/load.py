@@ -1,7 +1,7 @@
 """Loading of facts about a flow or a run in one transaction, as records of `flows.explain.facts`.
 
-Read-only. A client scoped to one customer sees nothing of others: neither the length of the shared
-queue, nor its workers, nor who paused everything.
+Read-only. A client scoped to one customer sees nothing about others: not the length of the shared
+queue, its workers, or who paused the system.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def ended_fact(row: EndedExecution) -> RunFact:
 
 
 def error_message(details: str | None) -> str | None:
-    """Return the `message` in JSON error details, or the details as they are."""
+    """Return the `message` in JSON error details, or the details unchanged."""
     if details is None:
         return None
     try:

@@ -34,7 +34,7 @@ def trigger_put_many(tx: Tx, triggers: Sequence[NewTrigger]) -> set[tuple[int, s
 
 
 def triggers_of(tx: Tx, ids: Sequence[int]) -> list[Trigger]:
-    """Return the triggers of flows."""
+    """Return the recorded triggers of the given flows."""
     rows = tx.rows("trigger_rows_for_flows", {"ids": list(ids)})
     return [Trigger._make(row)._replace(is_observed=bool(row[6])) for row in rows]
 

@@ -2,7 +2,7 @@
 
 An override is granted by an authenticated caller, for a partition, until a time, with a reason; the
 caller writes its audit entry in the same transaction. An intervention is one open row per gate. A
-person resolves it, or the gate itself once its data is there.
+person resolves it, or the gate itself once its data is available.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class RunGateRow(NamedTuple):
 
 
 class RunGateDecision(NamedTuple):
-    """What the gate of a run decided (batch of `run_gate_decide_many`)."""
+    """The decision of a run's gate (batch of `run_gate_decide_many`)."""
 
     run_id: int
     probe_at: int | None

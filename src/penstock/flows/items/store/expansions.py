@@ -1,8 +1,8 @@
-"""Expansions: the durable record of which items a processor has in a flow.
+"""Expansions: the durable record of a processor's items in a flow.
 
 The transaction of a trigger records the expansion, the sealed list of items and the first runs. The
 rest of a long list is stored in parts. A transaction that holds the flow's lock creates the runs of
-the next part and deletes the part, so that a crash at any commit loses and repeats nothing.
+the next part and deletes the part, so that a crash at any commit neither loses nor repeats a run.
 """
 
 from __future__ import annotations
@@ -131,12 +131,12 @@ def expansion_lease(tx: Tx, row: ExpansionRow, lease_us: int) -> ExpansionRow | 
 
 
 def expansion_due(tx: Tx, n: int) -> list[ExpansionRow]:
-    """Return expansions that have to be evaluated or continued now."""
+    """Return expansions that must be evaluated or continued now."""
     return [_row(row) for row in tx.rows("expansion_due", {"n": n})]
 
 
 def expansion_flow_lock(tx: Tx, ids: Sequence[int], *, waits: bool = False) -> dict[int, FlowRow]:
-    """Lock flows in id order; without `waits`, those that another transaction holds are missing."""
+    """Lock flows in id order; without `waits`, flows locked by another transaction are skipped."""
     if waits:
         return {one.flow.flow_id: one.flow for one in flow_lock_many(tx, ids)}
     rows = tx.rows("expansion_flow_lock", {"ids": list(ids)})

@@ -1,4 +1,4 @@
-"""What follows when the items of a processor are known, or cannot be: journal, event and alert."""
+"""Effects of storing the items of a processor, or of failing to: journal, event and alert."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def expansion_settled(
 ) -> None:
     """Record that the items of a processor were stored, or why there are none.
 
-    Without items, or after an error, nothing will end: a flow event completes the processor.
+    Without items, or after an error, no run will end, so a flow event completes the processor.
     """
     if items is None and error is None:
         return

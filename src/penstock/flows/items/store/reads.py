@@ -55,7 +55,7 @@ def item_list(tx: Tx, wanted: ItemFilter) -> list[ItemRow]:
 
 
 def item_errors(tx: Tx, flow_id: int, processor_key: ProcessorKey, n: int) -> list[tuple[str, int]]:
-    """Return the kinds of errors of failed items, the most frequent first."""
+    """Return the kinds of errors of failed items, most frequent first."""
     params = {"flow_id": flow_id, "processor": processor_key, "limit": n}
     return [(row[0], row[1]) for row in tx.rows("item_errors", params)]
 

@@ -1,4 +1,4 @@
-"""Claims by external workers: which processors a worker serves, and the claim with its leases.
+"""Claims by external workers: the processors that a worker serves, the claim and its leases.
 
 External workers receive only runs of processors declared external; built-in workers execute the
 rest. A claim takes runs in the order of level, fair rank and age, and advances the fair clock at
@@ -172,7 +172,7 @@ class Claims:
 def _claimed_many(
     tx: Tx, runs: Sequence[tuple[HeldRun, int]], known: dict[int, ProcessorRow]
 ) -> list[Claimed]:
-    """Return claimed runs, those of incremental processors with what they receive."""
+    """Return claimed runs; those of incremental processors include their input."""
     keys = {
         run.run_id: (run.flow_id or 0, int(run.processor_key))
         for run, _ in runs

@@ -1,7 +1,7 @@
 """Starts and heartbeats of external workers' runs, any number in one transaction.
 
 Every call has its own outcome: a response, or an error. All runs are locked first, in id order,
-before anything is written; a refused call changes nothing.
+before anything is written; a rejected call changes nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def heartbeat_many(
     until = lease_extend_many(
         tx, [("run", one.held.run_id, one.held.token, _more(one)) for one in held]
     )
-    held = [one for one in held if one.held.run_id in until]  # skip leases swept meanwhile
+    held = [one for one in held if one.held.run_id in until]  # a sweeper may delete leases
     running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
     progress_update_many(tx, [_progress(run_id, good[run_id].progress) for run_id in running])
     return [

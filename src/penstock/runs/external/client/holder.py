@@ -2,13 +2,13 @@
 
 A call names a run and, preferably, the fencing token that its claim returned; then the token alone
 decides. A call without a token must use the API key that claimed the run and, if it names a
-worker, the same worker. A refused call changes nothing:
+worker, the same worker. A rejected call changes nothing:
 
     NotFound            the run does not exist, or belongs to another customer
     StaleToken          old token: the claim lapsed, was swept, or another worker holds the run
     NotHolder           no token, and the caller did not claim the run
     IllegalTransition   the caller holds the run, but its state does not allow the transition
-    RunTimedOut, RunCancelled   response to a heartbeat (or start) when the run has to stop
+    RunTimedOut, RunCancelled   response to a heartbeat (or start) when the run must stop
 
 An expired lease remains valid until a sweeper deletes it: a late worker is not a dead one, and no
 other worker can claim the run before that.
@@ -117,7 +117,7 @@ class Claimed(NamedTuple):
     phase: str
     processor: str
     changed: ChangedEntities | None = None
-    """What it receives; None if its processor is not incremental."""
+    """Its input; None if its processor is not incremental."""
 
 
 class ClaimStatus(NamedTuple):

@@ -68,7 +68,7 @@ class EndCall(NamedTuple):
     call: TransitionRequest
     settle: Settle
     actions: RunActions | None = None
-    """What is done if the run completes."""
+    """Actions to perform if the run completes."""
     artifacts: tuple[NewArtifact, ...] = ()
 
 
@@ -103,7 +103,9 @@ def completed(done: CompletionResult) -> Settle:
 
 
 def _result_text(summary: Mapping[str, Any] | None) -> str | None:
-    """Return a summary as stored; its report of changed entities is checked and has own bounds."""
+    """Return the stored form of a summary; its report of changed entities is checked and bounded
+    separately.
+    """
     rest, entities = without_entities(summary)
     if not entities:
         return None if summary is None else canonical_json_object(summary, "result_summary")

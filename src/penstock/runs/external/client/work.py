@@ -3,8 +3,8 @@
 An external worker holds a run by a lease row. A claim lasts as long as the worker requests. Once
 started, a run is held for five minutes from its start or last heartbeat; after that the sweeper
 fails it as STALE_EXECUTION and it is retried. Every call is one transaction; repeating a call whose
-response was lost is harmless. `holder` defines who may do what, and what each refusal means. The
-response to a heartbeat reports a cancel request; `cancelled` confirms that the worker stopped.
+response was lost is harmless. `holder` defines the permitted calls and the errors of all others.
+The response to a heartbeat reports a cancel request; `cancelled` confirms that the worker stopped.
 
 Results are accepted as long as the run is held, even after its maximum duration: the work is done.
 """
@@ -100,7 +100,9 @@ class ExternalWork:
         lease_seconds: float = LEASE_S,
         customer: str | None = None,
     ) -> Claimed:
-        """Claim one given run, e.g. dispatched by a broker; a repeat returns the same claim."""
+        """Claim one given run, for example one dispatched by a broker; a repeat returns the same
+        claim.
+        """
         take = self._claims.prepare_by_id(worker, run_id, lease_seconds)
         return self._store.write(lambda tx: take(tx, customer))
 
@@ -254,7 +256,8 @@ class ExternalWork:
         try:
             return self._store.write(body)
         except PenstockError as error:
-            # The actions of one run could not be performed: the caller repeats the calls singly.
+            # The actions of one run could not be performed: the caller repeats the calls one by
+            # one.
             if len(asks) > 1 and any(isinstance(a, reporting.EndCall) and a.actions for a in asks):
                 raise BatchRefused(str(error)) from error
             raise

@@ -1,6 +1,6 @@
-"""Use cases of external workers as the API has them: requests and results are records.
+"""Use cases of external workers with records as requests and results, for the API.
 
-`ExternalWork` does the work. Results are converted to records inside the transaction, so that an
+`ExternalWork` implements them. Results are converted to records inside the transaction, so that an
 idempotent request stores the record.
 """
 
@@ -248,10 +248,10 @@ class Workers:
     def wait(
         self, run_id: RunId, report: RunWaitRequest, worker_id: WorkerHeader = None
     ) -> RunWait:
-        """Wait for a flow without holding the run: open it, and put the run back until it ends.
+        """Open a flow and suspend the run until the flow ends.
 
-        The run is claimed again when the flow has ended; the same request then returns how. No
-        attempt is counted. A flow that waits for this run is refused with 409.
+        The run is claimed again when the flow has ended; the same request then returns the outcome.
+        No attempt is counted. A flow that waits for this run is rejected with 409.
         """
         number, worker = run_key(run_id), self._worker(report, worker_id)
         wanted = report.trigger
@@ -268,7 +268,7 @@ class Workers:
         return self._store.write(body)
 
     def load_state(self, run_id: RunId) -> RunCheckpoint:
-        """Return the state that a run continues from: what an earlier attempt saved last."""
+        """Return the state that a run continues from, as last saved by an earlier attempt."""
         self._token(run_id, RunHolder())
 
         def body(tx: Tx) -> RunCheckpoint:
@@ -283,7 +283,7 @@ class Workers:
     def save_state(
         self, run_id: RunId, report: RunStateReport, worker_id: WorkerHeader = None
     ) -> RunCheckpoint:
-        """Save the state of a held run for its next attempt. A stale token is refused with 409."""
+        """Save the state of a held run for its next attempt. A stale token is rejected with 409."""
         text = canonical_json_object(report.state, "state")
         number, worker = run_key(run_id), self._worker(report, worker_id)
         token = self._token(run_id, report)
@@ -297,7 +297,7 @@ class Workers:
         return self._store.write(body)
 
     def _do(self, act: Callable[[ExternalWork], T], record: Callable[[T], R]) -> R:
-        """Execute a use case of one write; `record` converts its result in the transaction."""
+        """Execute a use case in one write; `record` converts its result in the transaction."""
         return cast("R", act(ExternalWork(_RecordStore(self._store, record), self._names)))
 
     def _token(self, run_id: str, given: RunHolder) -> int | None:

@@ -1,4 +1,4 @@
-"""Will it be in time: the forecast of a flow as a line from its opening to its likely end."""
+"""The forecast of a flow, as a line from its opening to its probable end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in a flow over time: phases with their gates, and the runs of each."""
+"""The timeline of a flow: phases with their gates, and the runs of each."""
 
 from __future__ import annotations
 
