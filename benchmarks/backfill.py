@@ -34,7 +34,7 @@ def _pipeline() -> Pipeline:
 
 
 def _nothing(_: RunContext) -> None:
-    """Return at once."""
+    """Return immediately."""
 
 
 def backfill(site: Site, *, quick: bool) -> Iterator[Result]:

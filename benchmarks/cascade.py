@@ -70,7 +70,7 @@ def wide() -> Pipeline:
 
 
 def _nothing(_: RunContext) -> None:
-    """Return at once."""
+    """Return immediately."""
 
 
 def _there(probe: ProbeRequest) -> list[Observation]:

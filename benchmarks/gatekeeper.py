@@ -2,8 +2,8 @@
 
 A separate process, so that its counts are independent of Penstock. It exchanges lines of JSON over
 a Unix socket: {"row": text, "seconds": duration of the job, "token": fencing token} returns {"ok":
-true} or {"quota": true}; {"report": true} returns the counts. A writer that dies leaves at once.
-Rows are stored in a real SQLite file.
+true} or {"quota": true}; {"report": true} returns the counts. A writer that dies leaves
+immediately. Rows are stored in a real SQLite file.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class QuotaServer:
         return {"ok": True}
 
     async def _hold(self, seconds: float, reader: asyncio.StreamReader) -> None:
-        """Run the job; a writer that dies meanwhile leaves at once (its socket closes)."""
+        """Run the job; a writer that dies leaves immediately (its socket closes)."""
         try:
             data = await asyncio.wait_for(reader.read(1), seconds)
         except TimeoutError:

@@ -78,7 +78,7 @@ def submit_at_rate(client: Client, seconds: int) -> None:
 
 
 def _collect(submit: Callable[[], None], expected: int) -> list[float]:
-    """Return the delays of the runs submitted meanwhile."""
+    """Return the delays of the runs submitted in the meantime."""
     while delays_ms and _waits_for_more():
         pass
     delays_ms.clear()

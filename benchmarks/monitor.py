@@ -22,7 +22,7 @@ PASSES = 5
 
 
 def _nothing(_: RunContext) -> None:
-    """Return at once."""
+    """Return immediately."""
 
 
 def five_phases() -> Pipeline:

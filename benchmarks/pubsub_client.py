@@ -2,7 +2,7 @@
 
 It uses the server that PUBSUB_EMULATOR_HOST names and prints one JSON line. `throughput` publishes
 and consumes at the same time. `ordered` publishes with ordering keys, nacks one message in twenty
-once and one for ever, and checks that order per key is kept, nothing is lost, and the poison
+once and one every time, and checks that order per key is kept, nothing is lost, and the poison
 message is dead-lettered after exactly its attempts.
 """
 
@@ -74,7 +74,7 @@ def throughput(n: int) -> dict[str, Any]:
 
 
 def ordered(n: int) -> dict[str, Any]:
-    """Publish `n` messages with ordering keys; nack some, one for ever; check what arrives."""
+    """Publish `n` messages with ordering keys; nack some, one every time; check what arrives."""
     publisher, subscriber, topic, subscription = prepare(
         f"ordered-{n}", enable_message_ordering=True, dead=True, ack_deadline_seconds=60
     )

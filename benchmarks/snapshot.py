@@ -94,7 +94,7 @@ def _child(place: BenchDatabase, role: str) -> subprocess.Popen[bytes]:
 
 
 def _submit(place: BenchDatabase) -> None:
-    """Submit for ever, keeping a backlog."""
+    """Submit indefinitely, keeping a backlog."""
     store, raw = place.store(), place.raw()
     client = Client(store)
     client.register([noop])
@@ -113,7 +113,7 @@ def _submit(place: BenchDatabase) -> None:
 
 
 def _work(place: BenchDatabase) -> None:
-    """Work for ever, beside the services of a scheduler process."""
+    """Work indefinitely, alongside the services of a scheduler process."""
     store = place.store()
     supervisor = build_supervisor(build_scheduler_loops(store, settings.load({}), Events(), [noop]))
     supervisor.start()

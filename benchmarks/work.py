@@ -25,7 +25,7 @@ delays_ms: list[float] = []
 
 @noop.processor
 def nothing(_: RunContext) -> None:
-    """Return at once."""
+    """Return immediately."""
 
 
 @stamp.processor

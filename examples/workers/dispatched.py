@@ -12,7 +12,7 @@ import os
 import signal
 from urllib.error import HTTPError
 
-from worker import (  # type: ignore[import-not-found]  # the file beside this one
+from worker import (  # type: ignore[import-not-found]  # the file next to this one
     KEY,
     NAME,
     URL,

@@ -76,7 +76,7 @@ def test_resolving() -> None:
 
 
 def test_masked_afterwards() -> None:
-    """A value that was handed out is masked from then on; `repr` never shows it."""
+    """A value that was returned is masked from then on; `repr` never shows it."""
     secrets = Secrets({"a": "value-a"})
     assert "value-a" not in repr(secrets)
     assert redact_text("value-a") == "value-a"

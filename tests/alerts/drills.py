@@ -25,7 +25,7 @@ from tests.kits.client_harness import Harness
 
 @dataclass
 class Drill:
-    """A case: what to bring about, when it is a condition, and how it ends."""
+    """A case: how to cause the condition, when it holds, and how it ends."""
 
     begin: Callable[[Harness], Any]
     severity: str
@@ -35,7 +35,7 @@ class Drill:
     slack_us: int = 0
     """Further time until it is certain to hold, because it is sampled."""
     step: Callable[[Harness], Any] = lambda _: None
-    """What goes on until the alert has fired."""
+    """Work that continues until the alert has fired."""
     local: list[Measurement] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""The alert drill: each rule's condition, brought about in virtual time.
+"""The alert drill: each rule's condition, created in virtual time.
 
 Each case fires within 60 s of its condition, once, with its severity, values and a command that
 exists, and is resolved when the condition ends. A healthy day fires nothing.

@@ -1,7 +1,7 @@
-"""Twelve incidents in virtual time: reported within a minute, mended, and nothing lost.
+"""Twelve incidents in virtual time: reported within a minute, fixed, and nothing lost.
 
-Each test brings an incident about and lets the services act. It executes the command that the alert
-prints, as it is, and checks that this mends it: all work is done in the end, nothing was lost, and
+Each test causes an incident and lets the services act. It executes the command that the alert
+prints, as it is, and checks that this fixes it: all work is done in the end, nothing was lost, and
 the alert resolves itself.
 """
 
@@ -134,7 +134,7 @@ def test_silent_phase(scene: Scene) -> None:
 
 
 def test_late_source(scene: Scene) -> None:
-    """A table that is missing for an hour is named; the command lets the flow go on without it."""
+    """A table missing for an hour is named; the command lets the flow continue without it."""
     needy = Pipeline("needy", partition="day", warehouse="w", modes=game_day_modes())
     raw = needy.phase("raw")
     raw.processor("raw_job")(work)

@@ -87,7 +87,7 @@ def test_routes(harness: Harness) -> None:
 
 
 def test_silences(harness: Harness) -> None:
-    """A silenced alert makes no notices; what still fires at the end is reported then."""
+    """No notices are sent about a silenced alert; if it still fires at the end, it is reported."""
     got = Recorder()
     one = sender(harness.store, declared({"chat": SLACK}), got)
     silence = harness.client.alerts.silence(
@@ -169,7 +169,7 @@ def test_a_channel_is_down_for_an_hour(harness: Harness, has_fallback: bool) -> 
 
 
 def test_a_failing_channel_delays_no_other(harness: Harness) -> None:
-    """A channel that refuses, or raises anything, is tried again later; the others go on."""
+    """A channel that refuses, or raises anything, is tried again later; the others continue."""
     got = Recorder()
     one = sender(harness.store, declared({"chat": SLACK, "mail": MAIL}), got)
     got.down["chat"] = NoticeRefused("slack: HTTP 429", after_s=600)
@@ -184,7 +184,7 @@ def test_a_failing_channel_delays_no_other(harness: Harness) -> None:
 
 
 def test_one_refused_notice(harness: Harness) -> None:
-    """A notice that a channel refuses for its content is given up; it can be sent again."""
+    """A notice that a channel refuses for its content is abandoned; it can be sent again."""
     got = Recorder()
     one = sender(harness.store, declared({"chat": SLACK}), got)
     got.down["chat"] = NoticeRefused("slack: HTTP 422", is_of_notice=True)

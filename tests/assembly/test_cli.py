@@ -147,7 +147,7 @@ def test_second_signal_exits_immediately(bare: Shell, start: Callable[..., Proce
 def test_a_worker_with_a_hung_run_replaces_itself(
     bare: Shell, start: Callable[..., Process]
 ) -> None:
-    """A run that ignores its stop is ended by force; the worker drops its thread and goes on."""
+    """A run that ignores its stop is ended by force; the worker drops its thread and continues."""
     bare.ok("pipelines", "register", SHOP)
     process = start("--database-url", bare.url, "worker", "--pipelines", SHOP, "--slots", "1")
     run_id = bare.submit("slow")

@@ -54,7 +54,7 @@ def test_the_newest_entry_comes_first(world: World) -> None:
 def test_a_filter_reads_a_bounded_number_of_entries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page may have no row and go on nevertheless; nothing that matches is missed."""
+    """A page may have no row and continue nevertheless; nothing that matches is missed."""
     monkeypatch.setattr(journal, "WINDOW", 3)
     append(world, "rare", kind="gate", actor="bob")
     append(world, *(f"step{n}" for n in range(8)))

@@ -367,7 +367,7 @@ class TestEnds:
         bus.checked()
 
     def test_a_deleted_subscription(self, bus: BusWorld) -> None:
-        """It receives nothing more, its deliveries are purged, and its name is free again."""
+        """It receives no more messages, its deliveries are purged, and its name is free again."""
         bus.publish("a")
         bus.write(lambda tx: subscription_delete(tx, "work"))
         bus.publish("b")

@@ -52,7 +52,7 @@ def test_round_trip() -> None:
 
 
 def test_invalid_input() -> None:
-    """Errors name the field; a value in the place of a secret is not quoted."""
+    """Errors name the field; a value in place of a secret is not quoted."""
     with pytest.raises(InvalidInput, match="short_seconds: expected a number of seconds"):
         convert_input({"short_seconds": "1m"}, Waits)
     with pytest.raises(InvalidInput, match="signing_secret") as refused:

@@ -88,7 +88,7 @@ def test_demoted_server(open_store: OpenStore) -> None:
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_read_only_server(open_store: OpenStore, pg_server: DatabaseServer) -> None:
-    """If no server accepts writes, they fail as unavailable; reads go on."""
+    """If no server accepts writes, they fail as unavailable; reads continue."""
     store = open_store(clock=None)
     add(store, "before")
     with store.read(lambda tx: tx._connection) as connection:  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A dump restored into a fresh cluster: it is noticed, nothing is lost, and work goes on."""
+"""A dump restored into a fresh cluster: it is noticed, nothing is lost, and work continues."""
 
 import subprocess
 from collections.abc import Iterator

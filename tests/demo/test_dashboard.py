@@ -1,4 +1,4 @@
-"""The dashboard beside a demo: served while it plays, on another port if the usual one is taken."""
+"""The dashboard of a demo: served while it plays, on another port if the usual one is taken."""
 
 import re
 import socket

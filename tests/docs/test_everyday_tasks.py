@@ -31,7 +31,7 @@ def pull(run: RunContext) -> None:
 
 
 def fail(_: RunContext) -> None:
-    """Fail for good."""
+    """Fail permanently."""
     raise ValueError("no such column")
 
 

@@ -102,7 +102,7 @@ class Scene:
         self.stage.write(lambda tx: run_end_many(tx, [done]))
 
     def kill(self, run: HeldRun, error: str = "VALIDATION_ERROR") -> None:
-        """Fail a run; by default for good."""
+        """Fail a run; by default permanently."""
         failure = AttemptFailure(error_type=error)
         done = attempt_result.failed(run, failure, jitter=0.0)
         self.stage.write(lambda tx: run_end_many(tx, [done]))

@@ -142,7 +142,7 @@ class TestChains:
         assert stage.states(opened) == {"raw": "FAILED", "analytics": "SKIPPED"}
 
     def test_cancel(self, store: Store, clock: VirtualClock) -> None:
-        """A cancelled flow ends at once with its waiting runs, and nothing starts after it."""
+        """A cancelled flow ends immediately with its waiting runs, and nothing starts after it."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         opened = stage.open()
         done = stage.client.flows.cancel(encode("flow", opened.flow.flow_id), "wrong day")

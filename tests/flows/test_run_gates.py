@@ -206,7 +206,7 @@ def test_an_override_lets_it_start(scene: Scene) -> None:
 
 
 def test_a_person_may_force_it_on_record(scene: Scene) -> None:
-    """`force` starts at once; journal and audit say who did it and why."""
+    """`force` starts immediately; journal and audit say who did it and why."""
     run_id = scene.submit("required", force=True, force_reason="a drill")
     assert scene.waits(run_id) == "ready"
     journal = scene.client.runs.detail(run_id).journal

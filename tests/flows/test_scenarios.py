@@ -1,8 +1,8 @@
 """Six scenarios of an operator's morning, from the data to the screen, on both engines.
 
-Each covers the gate's decision and what became of the message, the alerts, the gate log, the check
-log and the execution log, and what `explain` and `why` show and suggest. The rules alone are tested
-in tests/flows/gates, more deadlocks in tests/flows/advance.
+Each covers the gate's decision and what happened to the message, the alerts, the gate log, the
+check log and the execution log, and what `explain` and `why` show and suggest. The rules alone are
+tested in tests/flows/gates, more deadlocks in tests/flows/advance.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Morning:
 
     @property
     def outcome(self) -> tuple[str, str, str]:
-        """Verdict, status and what became of the message."""
+        """Verdict, status and what happened to the message."""
         found = self.decision
         return str(found.verdict), str(found.status), str(found.acknowledgement)
 

@@ -256,7 +256,7 @@ def test_deadlocks_are_refused(store: Store, clock: VirtualClock, force: bool) -
 
 
 def test_the_depth_is_bounded(store: Store, clock: VirtualClock) -> None:
-    """A chain that would go on for ever ends with an error that names the bound."""
+    """A chain that would never end ends with an error that names the bound."""
     errors: list[str] = []
 
     def body(run: RunContext) -> None:

@@ -170,7 +170,7 @@ def _killed(calls: int) -> Callable[..., None]:
 
 
 def test_two_shippers(yard: CloudYard, front: Front) -> None:
-    """Of two replicas that load the same batch one wins, by the job's id; both go on."""
+    """Of two replicas that load the same batch one wins, by the job's id; both continue."""
     gate, met = threading.Barrier(2, timeout=60), list[int]()
 
     def meet(method: str, _path: str) -> None:

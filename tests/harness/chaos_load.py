@@ -48,7 +48,7 @@ chaos = Pipeline(PIPELINE)
 
 @chaos.processor(retry={"max_attempts": 10, "base_delay_minutes": 0.02})
 def nothing(_: RunContext) -> None:
-    """Return at once; a run whose worker was killed is repeated a second later."""
+    """Return immediately; a run whose worker was killed is repeated a second later."""
 
 
 class Submitter:

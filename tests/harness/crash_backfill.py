@@ -1,4 +1,4 @@
-"""Real crashes of a backfill: the process that works it off is killed twice by SIGKILL.
+"""Real crashes of a backfill: the process that executes it is killed twice by SIGKILL.
 
 365 partitions of three phases, eight at a time. A process with worker, orchestrator, backfiller,
 admitter and sweeper is killed after about a third and two thirds of the partitions; the next one

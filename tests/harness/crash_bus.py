@@ -304,7 +304,7 @@ def drain(place: CrashTestDatabases, clock: SystemClock) -> None:
 
 
 def waiting(client: Client) -> int:
-    """Return the number of messages that both subscriptions still have to deliver."""
+    """Return the number of messages that both subscriptions must still deliver."""
     found = [client.subscriptions.get(name).backlog for name in (SUBSCRIPTION, PUSHED)]
     return sum(one.ready + one.leased + one.delayed + one.behind for one in found)
 

@@ -82,7 +82,7 @@ class Commit:
     retries: Mapping[int, str | None] = field(default_factory=dict)
     """Retry settings by processor, for configs that have none."""
     deaths: Sequence[EndedRunRow] = ()
-    """Dead runs of configs that ended lately, those of this commit included."""
+    """Dead runs of configs that ended recently, those of this commit included."""
 
     @property
     def now(self) -> int:
@@ -446,7 +446,7 @@ def check_health(c: Commit) -> None:
 
 
 def has_common_cause(c: Commit, end: EndedRunRow) -> bool:
-    """Return whether enough configs of the pipeline died lately in the same way as a dead run."""
+    """Return whether enough configs of the pipeline failed recently like a dead run."""
     assert end.config_id is not None
     pipeline = c.before.configs[end.config_id].pipeline
     alike = {

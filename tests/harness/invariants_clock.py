@@ -173,7 +173,7 @@ def _check_queued_start(c: Commit, run: LiveRunRow) -> None:
 
 
 def _check_queue(c: Commit, flow: FlowStateRow) -> None:
-    """I22: one flow of a queue waits, unless catching up all; it has no runs meanwhile."""
+    """I22: one flow of a queue waits, unless catching up all; it has no runs in the meantime."""
     config = c.before.configs[flow.config_id]
     ahead = _open(c.after, flow)
     if flow.is_ordered and ahead:

@@ -2,7 +2,7 @@
 
 Publishers repeat requests without a response under the same dedupe ids. Consumers ack, nack,
 extend, release, drop messages, die while holding them, and ack messages they no longer hold.
-Operators replay, seek, purge, pause and change subscriptions meanwhile.
+Operators replay, seek, purge, pause and change subscriptions in the meantime.
 """
 
 from __future__ import annotations

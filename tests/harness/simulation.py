@@ -155,7 +155,9 @@ class Simulation:
         return True
 
     def between(self, actor: str) -> None:
-        """Let other actors run before this transaction; the process may pause or die meanwhile."""
+        """Let other actors run before this transaction; the process may pause or die in the
+        meantime.
+        """
         if self._healing or len(self._stack) >= DEPTH_MAX or not self._stack:
             return
         crashes = self._crashes[actor]

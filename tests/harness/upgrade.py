@@ -2,9 +2,10 @@
 
 Processes of the previous release (scheduler, two workers, API) work on PostgreSQL under load: runs,
 flows of two phases and messages over HTTP. Then, without a pause of the load: the new version
-migrates the database; the old processes go on alone on the new schema; new processes join them; the
-load moves to the new API; the old processes are stopped by SIGTERM. At the end every accepted run
-completed once, every flow ran each phase once, every message is there once, and no request failed.
+migrates the database; the old processes continue alone on the new schema; new processes join them;
+the load moves to the new API; the old processes are stopped by SIGTERM. At the end every accepted
+run completed once, every flow ran each phase once, every message is there once, and no request
+failed.
 
     python -m tests.harness.upgrade [--from v1.2.0] [--seconds 12]
 
@@ -61,7 +62,7 @@ NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 class Wrong(Exception):
-    """The proof cannot go on; the text says why."""
+    """The proof cannot continue; the text says why."""
 
 
 class Absent(Exception):
@@ -224,7 +225,7 @@ class Load:
             thread.join(RETRY_SECONDS + 60)
 
     def request(self, method: str, path: str, body: Any, key: str = "") -> bool:
-        """Send a request until it is accepted or refused for good, as a client would."""
+        """Send a request until it is accepted or refused permanently, as a client would."""
         headers = {**self._headers, **({"Idempotency-Key": key} if key else {})}
         began = CLOCK.monotonic()
         while CLOCK.monotonic() < began + RETRY_SECONDS:

@@ -10,7 +10,7 @@ chain = Pipeline("chain", partition="day")
 
 @single.processor(retry={"max_attempts": 1})
 def work(_: RunContext) -> None:
-    """Return at once; an error of any kind fails the run for good."""
+    """Return immediately; an error of any kind fails the run permanently."""
 
 
 first = chain.phase("first")

@@ -100,7 +100,7 @@ def test_a_maximum_is_never_exceeded(stage: Stage) -> None:
 
 
 def test_a_maximum_is_applied_beside_claims_and_ends(stage: Stage) -> None:
-    """A new maximum counts runs that are claimed or end meanwhile; no slot is lost or kept."""
+    """A new maximum counts runs that are claimed or end concurrently; no slot leaks."""
 
     def scene() -> Played:
         stage.empty()

@@ -214,7 +214,7 @@ class Harness:
         return self.end(*[attempt_result.completed_result(run) for run in held])
 
     def fail(self, *held: HeldRun, error_type: str = "VALIDATION_ERROR") -> list[FinishedRun]:
-        """End runs badly; by default for good."""
+        """Fail runs; by default permanently."""
         failure = attempt_result.AttemptFailure(error_type=error_type)
         return self.end(*[attempt_result.failed(run, failure, jitter=0.0) for run in held])
 

@@ -151,7 +151,7 @@ class Stage:
         self.write(lambda tx: run_end_many(tx, [result]))
 
     def kill(self, *names: str) -> int:
-        """Claim ready runs and fail them for good."""
+        """Claim ready runs and fail them permanently."""
         failure = AttemptFailure(error_type="VALIDATION_ERROR")
         ends = [attempt_result.failed(h, failure, jitter=0.0) for h in self.claim(*names).values()]
         return len(self.write(lambda tx: run_end_many(tx, ends)))

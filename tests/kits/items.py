@@ -63,7 +63,7 @@ class ItemStage(Stage):
     def end_items(
         self, held: Sequence[HeldRun], fails: Callable[[HeldRun], bool] = lambda _: False
     ) -> list[FinishedRun]:
-        """End runs in one transaction; those that `fails` picks for good."""
+        """End runs in one transaction; those that `fails` picks fail permanently."""
         failure = AttemptFailure(error_type="VALIDATION_ERROR")
         ends = [
             attempt_result.failed(h, failure, jitter=0.0)

@@ -151,7 +151,7 @@ class TestCapacity:
         assert harness.queue == []
 
     def test_the_queue_can_be_bounded(self, store: Store, clock: VirtualClock) -> None:
-        """Beyond queue_max, requests are refused at once."""
+        """Beyond queue_max, requests are refused immediately."""
         harness = LimitHarness(store, clock, capacity=1, queue_max=2)
         served = harness.ask("r1", "r2", "r3", "r4")
         assert served.refused == {"r4": "full"}

@@ -49,7 +49,7 @@ class TestCompliance:
         assert found.sla_compliance_percentage == 100.0
 
     def test_a_failed_run_is_a_breach(self, harness: Harness) -> None:
-        """A run that started in time and failed for good did not keep its SLA."""
+        """A run that started in time and failed permanently did not keep its SLA."""
         harness.config(sla_breach_threshold_minutes=30)
         for end in (harness.complete, harness.fail):
             ticked(harness)

@@ -90,7 +90,7 @@ def test_items_of_items_are_refused() -> None:
 
 
 def test_a_query_of_one_customer() -> None:
-    """A query of a pipeline with a customer column has to select the customer's rows."""
+    """A query of a pipeline with a customer column must select the customer's rows."""
     made = Pipeline("nba", warehouse="w", customer_column="shop")
     made.phase("only").processor("one", each="SELECT id FROM games")(work)
     with pytest.raises(DeclarationError, match="shop = :customer"):

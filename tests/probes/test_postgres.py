@@ -35,7 +35,7 @@ def backend(warehouse: PostgresWarehouse) -> int:
 
 
 def test_connections_are_kept_and_replaced(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
-    """The next probe uses the same connection; one that was terminated meanwhile is replaced."""
+    """The next probe uses the same connection; a terminated one is replaced."""
     first = backend(warehouse)
     assert backend(warehouse) == first
     with psycopg.connect(pg_dsn, autocommit=True) as admin:

@@ -167,7 +167,7 @@ def check(parser: Parser, value: Any) -> None:
 
 
 def test_an_undeclared_error_is_found() -> None:
-    """The check is not vacuous: a parser that only works for good input fails it."""
+    """The check is not vacuous: a parser that only works for valid input fails it."""
     careless = Parser(lambda text: int(text.partition("-")[0]), "text", ("2025-11-17",))
     wrong = 0
     for seed in range(200):

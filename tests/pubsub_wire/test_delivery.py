@@ -101,7 +101,7 @@ def test_a_message_returns_after_its_deadline_or_a_nack(wire: Wire) -> None:
 
 
 def test_a_pull_waits_for_a_message(wire: Wire) -> None:
-    """A message that is published meanwhile ends the wait."""
+    """A message that is published in the meantime ends the wait."""
     pair = Pair(wire)
     future = pair.publisher.publish(topic(), b"soon")  # sent after the client's batch latency
     got = pair.subscriber.pull(subscription=subscription(), max_messages=5)
@@ -211,7 +211,7 @@ def test_snapshots_are_named_listed_changed_and_deleted(wire: Wire) -> None:
 
 
 def test_oversized_and_malformed_input_is_refused(wire: Wire) -> None:
-    """Each is a clear error, and the front end goes on serving."""
+    """Each is a clear error, and the front end continues serving."""
     pair = Pair(wire)
     too_large = [{"data": b"x" * 6_000_000}, {"data": b"x" * 6_000_000}]
     gapic = pair.publisher._gapic_publish

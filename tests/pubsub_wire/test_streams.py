@@ -222,7 +222,7 @@ def test_a_deleted_subscription_ends_its_streams(wire: Wire) -> None:
 
 @pytest.mark.slow  # the client waits for 10 seconds before its fourth attempt to connect
 def test_clients_resume_after_a_restart(open_store: OpenStore, clock: VirtualClock) -> None:
-    """A stream that lost its server connects again; what was published meanwhile arrives."""
+    """A stream that lost its server connects again; what was published in the meantime arrives."""
     store = open_store()
     first, both = Collector(1), Collector(2)
 

@@ -64,7 +64,7 @@ def test_the_cron_of_many_customers(store: Store, clock: VirtualClock) -> None:
 
 
 def test_a_change_that_some_refuse(store: Store, clock: VirtualClock) -> None:
-    """A config that cannot be changed like this is refused with the reason; others are changed."""
+    """A config that the change cannot be applied to is refused with the reason."""
     services = Services(store, clock, *pipelines())
     client = services.client
     for pipeline in ("daily", "often"):

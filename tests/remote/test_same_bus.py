@@ -194,7 +194,7 @@ class TestSubscriptions:
             bus.subscriptions.backlogs()
 
     def test_a_literal_secret_is_not_quoted(self, served: ServedApi) -> None:
-        """A secret in the place of its reference is refused without being repeated."""
+        """A secret in place of its reference is refused without being repeated."""
         for given in ("whsec_c2VjcmV0", ["whsec_c2VjcmV0"], [{"$secret": ["whsec_c2VjcmV0"]}]):
             push = {"push_endpoint": "https://hooks.example.com/", "signing_secrets": given}
             body = {"name": "hook", "topic": "rosters", "kind": "push", "push": push}

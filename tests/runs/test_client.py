@@ -198,7 +198,7 @@ class TestCancel:
     """Cancellation of runs."""
 
     def test_a_pending_run_is_cancelled_at_once(self, harness: Harness) -> None:
-        """A pending run ends at once, with actor and reason, without a retry or dead letter."""
+        """A pending run ends immediately, with actor and reason, without a retry or dead letter."""
         run_id = harness.submit()
         assert harness.cancel(run_id, reason="mistake", actor="ann") == "cancelled"
         run = harness.run(run_id)
@@ -260,7 +260,7 @@ class TestCancel:
         assert cancels == {held.token: True}
 
     def test_a_run_that_ignores_its_stop_is_ended_by_force(self, harness: Harness) -> None:
-        """It fails for good, with the request on record; its holder is fenced, its key is free."""
+        """It fails permanently, and the request is recorded; its holder is fenced."""
         run_id, following = harness.submit(ordering_key="k"), harness.submit(ordering_key="k")
         held = harness.take(session=harness.session())
         harness.cancel(run_id)

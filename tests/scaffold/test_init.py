@@ -57,7 +57,7 @@ class Project:
 
     @contextmanager
     def runs(self, line: str) -> Iterator[None]:
-        """Start a line that does not end by itself; go on once the process is up."""
+        """Start a line that does not end by itself; continue once the process is up."""
         process = subprocess.Popen(
             self.words(line), cwd=self.folder, env=self.env, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

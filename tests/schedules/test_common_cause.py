@@ -53,7 +53,7 @@ class TestRule:
 
 
 def fail_all(harness: Harness, times: int, *, only: int | None = None) -> None:
-    """Let the hourly occurrences of all configs fail for good, some hours in a row."""
+    """Let the hourly occurrences of all configs fail permanently, some hours in a row."""
     for _ in range(times):
         harness.clock.advance(HOUR)
         harness.tick()

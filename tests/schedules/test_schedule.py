@@ -290,7 +290,7 @@ class TestOverlap:
         ledger_is_complete(world, config, second - HOUR, HOUR)
 
     def test_allow(self, world: World) -> None:
-        """allow: every occurrence starts at once."""
+        """allow: every occurrence starts immediately."""
         config = world.config(overlap="allow")
         for _ in range(3):
             assert self.next_occurrence(world).runs == 1

@@ -144,7 +144,7 @@ def test_no_direct_admission_is_overload() -> None:
 
 
 def test_few_wait_under_overload() -> None:
-    """Under overload two are served and two wait; the others are refused at once."""
+    """Under overload two are served and two wait; the others are refused immediately."""
 
     async def scenario() -> None:
         queue = Queue()

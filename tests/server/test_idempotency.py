@@ -229,7 +229,7 @@ class TestPages:
 
     @pytest.mark.parametrize("limit", [1, 7, 1000])
     def test_complete_while_rows_are_added(self, served: ServedApi, limit: int) -> None:
-        """Every config and run is listed once, even if rows are added meanwhile."""
+        """Every config and run is listed once, even if rows are added in the meantime."""
         harness, by = served.harness, served.by("acme-viewer")
         given = new_configs([("acme", NIGHTLY)] * 25)
         made = harness.client.configs.create_many(given)

@@ -171,7 +171,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("asked", [{"pool": "nowhere"}, {"processors": ["no/such/one"]}])
     def test_refused_before_it_waits(self, served: ServedApi, asked: dict[str, Any]) -> None:
-        """An invalid claim is refused at once, and no channel is listened to for it."""
+        """An invalid claim is refused immediately, and no channel is listened to for it."""
         before = threading.active_count()
         for _ in range(5):
             reply = served.by("worker").post(

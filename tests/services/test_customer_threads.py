@@ -15,7 +15,7 @@ SECONDS = 60
 
 
 def test_a_hanging_customer_delays_no_other() -> None:
-    """While one thread hangs, other customers are served again and again; its own items wait."""
+    """While one thread hangs, other customers are served repeatedly; its own items wait."""
     free, ended = threading.Event(), threading.Semaphore(0)
     served: list[str] = []
 

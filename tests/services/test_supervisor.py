@@ -201,7 +201,7 @@ class TestStop:
     def test_stopping_interrupts_a_backoff(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A loop that pauses after failures stops at once."""
+        """A loop that pauses after failures stops immediately."""
         monkeypatch.setattr("penstock.services.supervisor.min", lambda *_: 1000.0, raising=False)
 
         def step(_: int) -> None:

@@ -1,4 +1,4 @@
-"""A shipper that is killed by the operating system, again and again, loses and doubles nothing."""
+"""A shipper that is killed by the operating system, repeatedly, loses and doubles nothing."""
 
 from __future__ import annotations
 

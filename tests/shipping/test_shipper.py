@@ -180,7 +180,7 @@ def kill_at(patched: pytest.MonkeyPatch, point: str, calls: int) -> None:
 
 
 def test_two_shippers(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two replicas that write the same batch one wins, and both go on."""
+    """Of two replicas that write the same batch one wins, and both continue."""
     link, gate, errors = os.link, threading.Barrier(2, timeout=30), list[BaseException]()
     met = threading.local()
 

@@ -16,7 +16,7 @@ def _work(run: RunContext) -> Result:
 
 
 def shop(**terms: str) -> Pipeline:
-    """Load, clean, report; a processor outside among them."""
+    """Load, clean and report, with one external processor."""
     made = Pipeline("shop", partition="day", modes=[Mode("calm", otherwise="WAIT", max_wait="2h")])
     load = made.phase("load")
     clean = made.phase("clean", after=load, **terms)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_waiting_ends() -> None:
 
 
 def test_a_probe_that_fails_is_a_missing_dependency() -> None:
-    """The error is the issue; when looking works again, the flow goes on."""
+    """The error is the issue; when the probe works again, the flow continues."""
     with FlowTest(shop(), mode="calm") as t:
         t.arrive("raw.stores", rows=4)
         t.arrive("mart.sales", days=7)

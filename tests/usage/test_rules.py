@@ -103,5 +103,5 @@ def test_states() -> None:
     ],
 )
 def test_scaling(load: Load, concurrency: int, workers: int) -> None:
-    """Enough to keep up and to work off the queue in five minutes; never more than it has runs."""
+    """Enough to keep up and to drain the queue in five minutes; never more than it has runs."""
     assert (desired_concurrency(load), desired_workers(load)) == (concurrency, workers)

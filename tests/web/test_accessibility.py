@@ -27,7 +27,7 @@ FEW = ("/", "/dead-letters", "/runs", "/alerts", "/grid", "/system", "/sessions"
 
 @pytest.fixture(scope="module")
 def stage(serve: Serve, chromium: Any) -> Iterator[tuple[Windows, Scene, list[str]]]:
-    """Return windows on a server with the things of a customer, and the addresses of its pages."""
+    """Return windows on a server with the data of a customer, and the addresses of its pages."""
     with serve("sqlite") as served:
         acme = scene(served.harness, "acme")
         dead = served.harness.client.dead_letters.list(kind="run").items[0].dead_letter_id

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.ui, needs_chromium]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A server with the things of a customer and a hostile run, and windows on it."""
+    """A server with the data of a customer and a hostile run, and windows on it."""
 
     served: ServedApi
     acme: Scene

@@ -21,7 +21,7 @@ PLACES = {
 
 @pytest.fixture(scope="module")
 def windows(serve: Serve, chromium: Any) -> Iterator[Windows]:
-    """Return windows on a server with the things of a customer."""
+    """Return windows on a server with the data of a customer."""
     with serve("sqlite") as served:
         scene(served.harness, "acme")
         yield Windows(chromium, served)

@@ -1,4 +1,4 @@
-"""How far ahead a worker claims, and in which order claimed runs are handed out."""
+"""How far ahead a worker claims, and in which order claimed runs are taken."""
 
 import threading
 

@@ -266,7 +266,7 @@ class TestCancel:
 
 
 class TestForce:
-    """A run that ignores its stop and is ended by force: its worker goes on without it."""
+    """A run that ignores its stop and is ended by force: its worker continues without it."""
 
     def _force(self, store: SqliteStore, run_id: int) -> None:
         done = Client(store).runs.cancel(encode("run", run_id), force=True)

@@ -187,7 +187,7 @@ def test_order_through_failures(ordered: tuple[Rig, str]) -> None:
 
 
 def test_a_dead_letter_frees_its_key(ordered: tuple[Rig, str]) -> None:
-    """Poison at the head of a key is dead-lettered, and its run goes on."""
+    """Poison at the head of a key is dead-lettered, and its run continues."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "a3")
     a1, a2, a3 = rig.pull()

@@ -179,7 +179,7 @@ class TestEach:
         assert context["publish"]["missing"] == ["t.odds"]
 
     def test_a_gate_that_waits_behind_its_phase(self, store: Store, clock: VirtualClock) -> None:
-        """Once the phase went on without it, its gate is not probed again, without a busy loop."""
+        """Once the phase continued without it, its gate is not probed again in a busy loop."""
         stage = self.each(store, clock)
         opened = stage.open()
         stage.complete("box")

@@ -111,7 +111,7 @@ class TestAnotherCustomersRows:
             assert found.found_rows == rows
 
     def test_a_second_customer_is_refused_with_the_fix(self, shop: Shop) -> None:
-        """Wherever it first uses the pipeline; the first customer goes on."""
+        """Wherever it first uses the pipeline; the first customer continues."""
         shop.declare(same_day("orders"))
         shop.fill("orders", "acme", 6)
         shop.trigger("acme")

@@ -53,7 +53,7 @@ class TestFanOut:
         assert found == {"7": {"id": 7, "home": "BOS"}, "x8": {"id": "x8", "home": "LAL"}}
 
     def test_no_items_complete_the_processor(self, store: Store, clock: VirtualClock) -> None:
-        """An empty list is complete at once; the cascade goes on."""
+        """An empty list is complete immediately; the cascade continues."""
         stage = ItemStage(store, clock, fanned())
         flow = stage.open()
         stage.list_games([])
@@ -149,7 +149,7 @@ class TestFanOut:
         assert stage.states(flow)["games"] == "FAILED"
 
     def test_a_function_waits_for_its_code(self, store: Store, clock: VirtualClock) -> None:
-        """An orchestrator without the code postpones it and opens an alert; one with it goes on."""
+        """An orchestrator without the code postpones it and opens an alert; another continues."""
         pipeline = fanned(lambda _: ["a"])
         stage = ItemStage(store, clock, pipeline)
         with_code = stage.orchestrator
@@ -181,7 +181,7 @@ class TestFanIn:
     def test_too_few_items_fail_the_phase_until_they_are_retried(
         self, store: Store, clock: VirtualClock
     ) -> None:
-        """All items have to succeed by default; a retry by hand heals the phase."""
+        """All items must succeed by default; a retry by hand heals the phase."""
         stage = ItemStage(store, clock, fanned())
         flow = stage.open()
         stage.list_games(["a", "b"])

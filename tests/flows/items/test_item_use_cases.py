@@ -111,7 +111,7 @@ class TestRetry:
         assert (one.succeeded, one.failed) == (5, 2)
 
     def test_an_item_that_runs(self, stage: ItemStage) -> None:
-        """It is not retried meanwhile."""
+        """It is not retried in the meantime."""
         running = stage.client.items.list(stage.flow_id, state="running").items[0].item_key
         with pytest.raises(NotFound, match=running):
             stage.client.items.retry(stage.flow_id, ItemRetry(items=[running]))

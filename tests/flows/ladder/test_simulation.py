@@ -1,7 +1,7 @@
 """Every rung of the ladder in virtual time, with the rungs above it disabled, on both engines.
 
 A simulation moves the clock in steps of five minutes, ends runs as a worker would, and lets the
-enabled services act. The flow has to end, with one trigger per phase, the trigger source
+enabled services act. The flow must end, with one trigger per phase, the trigger source
 of the rung, and the alerts that belong to it.
 """
 
@@ -249,7 +249,7 @@ class TestBounds:
         assert ("breaker_open", "HIGH") in day.alerts()
 
     def test_nothing_overdue(self, store: Store, clock: VirtualClock) -> None:
-        """A gate whose re-checks are planned, and a run in progress, are left alone."""
+        """A gate whose re-checks are planned, and a run in progress, are skipped."""
         day = Day(store, clock, gated(same_day("t.box", expect=10)))
         day.stage.rows["t.box"] = 5
         day.open(mode="overnight")

@@ -78,7 +78,9 @@ def test_a_long_wait_snoozes_the_run(store: Store, clock: VirtualClock) -> None:
 
 
 def test_the_timeout_covers_all_waits_of_a_run(store: Store, clock: VirtualClock) -> None:
-    """LimitTimeout is raised after the timeout in total, even if the run was snoozed meanwhile."""
+    """LimitTimeout is raised after the timeout in total, even if the run was snoozed in the
+    meantime.
+    """
     holder = limits.slot("x", capacity=1, lease="1h").acquire()
     stage = Stage(store, clock, timeout="100s")
     start = clock.now()

@@ -144,7 +144,7 @@ def test_an_unreadable_message_is_a_dead_letter(
 def test_changes_with_other_tools_are_drift(
     on_nats: Rig, nats_server: NatsServer, prefix: str
 ) -> None:
-    """A consumer that was changed on the server is reported, and mended by declaring."""
+    """A consumer that was changed on the server is reported, and fixed by declaring."""
     topic = on_nats.declare()
     spec = SubscriptionSpec(name="work", topic=topic, dead_letter_topic="work.dlq")
     assert differences(on_nats.bus, [], [spec]) == []
@@ -179,7 +179,7 @@ def test_oversized_messages_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_restart_of_the_server(tmp_path: Path) -> None:
-    """While the server is down calls fail; afterwards everything goes on, nothing is lost."""
+    """While the server is down calls fail; afterwards everything continues, nothing is lost."""
     server = NatsServer(tmp_path).start()
     options = NatsOptions(servers=(server.url,), request_seconds=1.0, publish_seconds=0.5)
     bus = NatsTransport(options)
