@@ -40,8 +40,8 @@ if __name__ == "__main__":
         backfill = client.backfills.get(backfill_id)
         print(backfill.state, backfill.counts)
 
-        broken.clear()  # the file has been mended
-        client.backfills.resume(backfill_id, again=True, reason="mended")
+        broken.clear()  # the file has been repaired
+        client.backfills.resume(backfill_id, again=True, reason="repaired")
         run_pending(client, [sales])
         backfill = client.backfills.get(backfill_id)
         print(backfill.state, backfill.counts)

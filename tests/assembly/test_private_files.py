@@ -106,7 +106,7 @@ class TestMovedDatabase:
 
 
 def test_the_key_follows_no_link(settings: Settings, tmp_path: Path) -> None:
-    """A link in the place of the key's file is replaced, not followed."""
+    """A link in place of the key's file is replaced, not followed."""
     target = tmp_path / "target"
     (tmp_path / "a.db.key").symlink_to(target)
     with closing(open_store(settings, migrate=True)) as store:
@@ -174,7 +174,7 @@ class TestSigningKey:
                 file.chmod(0o600)
             with pytest.raises(SettingsError, match="rotate-push-key"):
                 push.signing_keys(store, settings).current()
-            with pytest.raises(SettingsError, match="Remove what is there"):
+            with pytest.raises(SettingsError, match="Remove the existing file"):
                 push.rotate_signing_key(store, settings, "tester")
             file.unlink()
             assert push.rotate_signing_key(store, settings, "tester")
@@ -259,7 +259,7 @@ class TestSockets:
         with closing(open_store(settings, migrate=True)) as store:
             for _ in range(2):
                 store.wake(["admit"])
-        assert len([r for r in caplog.records if "not notified at once" in r.message]) == 1
+        assert len([r for r in caplog.records if "not notified immediately" in r.message]) == 1
 
     def test_a_folder_that_is_too_long(
         self,
@@ -275,4 +275,4 @@ class TestSockets:
         with closing(open_store(settings, migrate=True)) as store:
             store.wake(["admit"])
             store.listen(["admit"]).close()
-        assert len([r for r in caplog.records if "not notified at once" in r.message]) == 1
+        assert len([r for r in caplog.records if "not notified immediately" in r.message]) == 1

@@ -37,7 +37,7 @@ class TestRepeatedOptions:
         """The first value would be ignored silently."""
         result = shell("dlq", "list", "--error", "TIMEOUT", "--error", "UNKNOWN")
         assert result.code == 2
-        assert "--error is given 2 times: give it once." in result.err
+        assert "--error was given 2 times; give it once." in result.err
 
     def test_flags_and_lists_may_be_repeated(self, shell: Shell) -> None:
         """A repeated flag means the same; a list has several values."""
@@ -92,7 +92,7 @@ class TestHelp:
             assert all(option.help for option in options), path
 
     def test_examples_are_not_wrapped(self) -> None:
-        """Each example command is on a line of its own."""
+        """Each example command is on a separate line."""
         lines = CliRunner().invoke(cli, ["dlq", "replay", "--help"]).stdout.splitlines()
         assert "  penstock dlq replay dl_5m7t0c2d" in lines
 

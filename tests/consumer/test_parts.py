@@ -60,9 +60,9 @@ class TestDeclarations:
         app = make(sink, clock)
         app.on("a", "b")(lambda _: None)
         app.on()(lambda _: None)
-        with pytest.raises(DeclarationError, match="'b' already goes to"):
+        with pytest.raises(DeclarationError, match="'b' is already handled by"):
             app.on("b")(lambda _: None)
-        with pytest.raises(DeclarationError, match="everything else already"):
+        with pytest.raises(DeclarationError, match="all other messages are already"):
             app.on()(lambda _: None)
 
     def test_handlers(self) -> None:

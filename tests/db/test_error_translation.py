@@ -66,7 +66,7 @@ def test_readers_that_failed_to_open_are_not_counted(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("connection timeout expired", "the host did not answer in time"),
+        ("connection timeout expired", "the host did not respond in time"),
         ("FATAL:  sorry, too many clients already", "all connections of the server are in use"),
         ("FATAL:  no pg_hba.conf entry for host", "the server does not admit this user from this"),
         ("server does not support SSL, but SSL was required", "the server offers no TLS"),

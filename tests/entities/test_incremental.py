@@ -94,7 +94,7 @@ class TestSets:
         assert set(scene.downstream()["players"].ids("players") or ()) == {3, 4}
 
     def test_a_retry_receives_the_same(self, scene: Scene, clock: VirtualClock) -> None:
-        """Also if another flow succeeded meanwhile."""
+        """Also if another flow succeeded in the meantime."""
         scene.open("2025-11-16")
         scene.upstream({"players": [2]})
         first = scene.take("players")
@@ -211,7 +211,7 @@ class TestEverything:
         scene.end(scene.take("games"), {})
         scene.step()
         reason = self.next_after(scene)[0] or ""
-        assert reason.startswith("raw.rosters reported its changes wrongly: ")
+        assert reason.startswith("raw.rosters reported invalid changes: ")
 
     def test_a_failure_before_it(self, scene: Scene, clock: VirtualClock) -> None:
         """It may have changed anything, until a run with complete data succeeds."""
@@ -244,7 +244,7 @@ class TestEverything:
         )
         scene.stage.client.flows.trigger(request)
         scene.step()
-        assert self.next_after(scene)[0] == "it was started again by hand"
+        assert self.next_after(scene)[0] == "it was started again manually"
         scene.open("2025-11-16")
         scene.upstream({"players": [9]})
         assert self.next_after(scene) == (None, None)

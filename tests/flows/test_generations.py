@@ -74,7 +74,7 @@ def shop(store: Store, clock: VirtualClock) -> Shop:
 
 
 class TestOwner:
-    """Which config, mode and number a flow opened by hand has."""
+    """Which config, mode and number a flow opened manually has."""
 
     def test_it_belongs_to_the_only_active_config(self, shop: Shop) -> None:
         """The scheduled flow is generation 1, the repair by hand generation 2 of the same key."""
@@ -259,7 +259,7 @@ class TestPruning:
         shop.stage.rows["t.orders"] = 5
         shop.stage.run_off()
         self.prune(shop)
-        with pytest.raises(Conflict, match=r"generation 3 .* past its retention"):
+        with pytest.raises(Conflict, match=r"generation 3 .* retention has deleted"):
             shop.stage.open("sales", mode="daily", generation=3)
         again = shop.client.flows.trigger(shop.request(DAY, mode="daily"))
         assert again.flow.generation == 4

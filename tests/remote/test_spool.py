@@ -229,7 +229,7 @@ def test_one_process(tmp_path: Path) -> None:
     """A second process is refused; reading needs no lock."""
     spool = Spool(tmp_path)
     spool.append(event(1))
-    with pytest.raises(Conflict, match="Give each process a folder"):
+    with pytest.raises(Conflict, match="Give each process its own folder"):
         Spool(tmp_path)
     assert len(list(waiting_events(tmp_path))) == 1
     spool.close()

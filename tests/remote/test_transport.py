@@ -267,7 +267,7 @@ class TestErrors:
         assert caught.value.code == "tea.pot"
         with pytest.raises(Unauthorised):
             made.call("GET", "/x")
-        with pytest.raises(ApiError, match="is this Penstock"):
+        with pytest.raises(ApiError, match="Is it a Penstock API"):
             made.call("GET", "/x")
         with pytest.raises(ApiError, match="redirects are not followed"):
             made.call("GET", "/x")

@@ -240,7 +240,7 @@ def test_patterns_and_settings() -> None:
         ({"main": {"url": "nats://x", "send": "orders"}}, "send"),
         ({"main": {"url": "nats://x", "receive": ["a*"]}}, "receive"),
         ({"main": {"url": "nats://x", "send": ["orders"], "color": 1}}, "color"),
-        ({"main": {"url": "nats://x", "send": ["ord*"], "receive": ["orders"]}}, "circles"),
+        ({"main": {"url": "nats://x", "send": ["ord*"], "receive": ["orders"]}}, "would loop"),
     ):
         with pytest.raises(SettingsError, match=field):
             parse_bridges(table)

@@ -172,7 +172,7 @@ class TestReads:
         [
             ("GET /api/v1/alerts", f"?customer_id={B}"),
             ("GET /api/v1/dead-letters", f"?customer_id={B}"),
-            ("GET /api/v1/flows", f"?customer_id={B}"),
+            ("GET /api/v1/flows", f"&customer_id={B}"),
             ("GET /api/v1/overrides", f"?customer_id={B}"),
             ("GET /api/v1/interventions", f"?customer_id={B}"),
             ("GET /api/v1/gates/decisions", f"&customer_id={B}"),

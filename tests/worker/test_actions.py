@@ -208,14 +208,14 @@ def test_actions_are_bounded(store: Store, clock: VirtualClock) -> None:
     checked: list[str] = []
 
     def body(run: RunContext) -> None:
-        with pytest.raises(InvalidInput, match="at most 1,000 of a run"):
+        with pytest.raises(InvalidInput, match="at most 1,000 per run"):
             run.port.act(RunActions(publish=[RunMessage(topic="events", data=b"x")] * 1_001))
         run.publish("events", b"x" * 700_000)
         with pytest.raises(InvalidInput, match="1,048,576 bytes"):
             run.publish("events", b"x" * 700_000)
         for n in range(100):
             run.artifact(f"a{n}", "gs://x")
-        with pytest.raises(InvalidInput, match="at most 100 of a run"):
+        with pytest.raises(InvalidInput, match="at most 100 per run"):
             run.artifact("one more", "gs://x")
         checked.append("all")
 
@@ -258,7 +258,7 @@ def test_publishing_at_once(store: Store, clock: VirtualClock) -> None:
 
 
 def test_a_zombie_performs_nothing(store: Store, clock: VirtualClock) -> None:
-    """A worker that lost its run is refused at once, and its actions are dropped."""
+    """A worker that lost its run is refused immediately, and its actions are dropped."""
     bus = reader(store)
     errors: list[Exception] = []
 

@@ -81,7 +81,7 @@ def list_(app: App, /, *, state: str, since: str | None, limit: int, **given: An
 @click.argument("alert_id", metavar="ALERT")
 @click.pass_obj
 def show(app: App, alert_id: str) -> None:
-    """Show an alert: values, threshold, command, and the notices about it."""
+    """Show an alert: its values, threshold and command, and the notices about it."""
     with app.connect() as client:
         found = client.alerts.get(alert_id)
         now = client.now()
@@ -91,16 +91,16 @@ def show(app: App, alert_id: str) -> None:
 @alerts.command("ack")
 @click.argument("alert_ids", metavar="[ALERT]...", nargs=-1)
 @_filters
-@click.option("--note", metavar="TEXT", help="Note for others, such as who deals with it.")
+@click.option("--note", metavar="TEXT", help="Note for others, such as who is handling it.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation of a selection by filter.")
 @dry_run_option
 @click.pass_obj
 def ack(
     app: App, /, *, alert_ids: tuple[str, ...], note: str | None, yes: bool, **given: Any
 ) -> None:
-    """Acknowledge alerts, by id or by filter: you deal with them.
+    """Acknowledge alerts, by id or by filter, to show that you are handling them.
 
-    Acknowledged alerts make no more notices until they are resolved.
+    No more notices are sent about acknowledged alerts until they are resolved.
     """
     selection = _selection(alert_ids, given)
     _ask(app, "Acknowledge", alert_ids, yes=yes)
@@ -134,7 +134,7 @@ def resolve(
 @click.argument("alert_id", metavar="[ALERT]", required=False)
 @_filters
 @click.option("--all", "is_for_all", is_flag=True, help="Silence every alert.")
-@click.option("--for", "duration", metavar="DURATION", help="How long, such as 2h.")
+@click.option("--for", "duration", metavar="DURATION", help="Duration of the silence, such as 2h.")
 @click.option("--from", "starts_at", metavar="TIME", help="Start, for planned maintenance.")
 @click.option("--until", "ends_at", metavar="TIME", help="End, instead of --for.")
 @click.option("--reason", required=True, metavar="TEXT", help="Reason, shown with the silence.")
@@ -144,9 +144,9 @@ def silence(
     app: App, /, *, alert_id: str | None, is_for_all: bool, duration: str | None,
     starts_at: str | None, ends_at: str | None, reason: str, **given: Any,
 ) -> None:  # fmt: skip
-    """Stop the notices of an alert, or of all that match, for a time.
+    """Suppress notices about an alert, or about all that match, for a time.
 
-    Silenced alerts stay listed; what still fires at the end is reported then.
+    Silenced alerts stay listed. Those that still fire when the silence ends are reported then.
     """
     # Imported here because help does not need it.
     from penstock.core.clock import parse_duration
@@ -180,14 +180,14 @@ def silence(
 @dry_run_option
 @click.pass_obj
 def unsilence(app: App, silence_id: str) -> None:
-    """End a silence now; alerts that still fire are reported."""
+    """End a silence now; notices about alerts that still fire are sent."""
     with app.connect() as client:
         ended = client.alerts.end_silence(silence_id)
     app.emit(ended, lambda: click.echo(f"{silence_id} has ended."))
 
 
 @alerts.command("silences")
-@click.option("--all", "with_ended", is_flag=True, help="Also silences that have ended.")
+@click.option("--all", "with_ended", is_flag=True, help="Include silences that have ended.")
 @click.option("--customer", metavar="ID", help="Only silences for this customer.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True,
               help="Maximum number of silences.")  # fmt: skip
@@ -220,7 +220,7 @@ def silences(app: App, with_ended: bool, customer: str | None, limit: int) -> No
 @alerts.command("rules")
 @click.pass_obj
 def rules(app: App) -> None:
-    """List the rules that open alerts: conditions, severities, how often they fired."""
+    """List alert rules: conditions, severities and how often they fired."""
     with app.connect() as client:
         page = Page(items=list(client.alerts.rules()))
         now = client.now()
@@ -243,7 +243,7 @@ def rules(app: App) -> None:
 @alerts.command("channels")
 @click.pass_obj
 def channels(app: App) -> None:
-    """List the channels that bring alerts to people, and whether they work."""
+    """List notification channels and whether they work."""
     with app.connect() as client:
         page = Page(items=list(client.alerts.channels()))
         now = client.now()
@@ -276,7 +276,7 @@ def channels(app: App) -> None:
               help="Maximum number of notices.")  # fmt: skip
 @click.pass_obj
 def notices(app: App, channel: str | None, state: str, limit: int) -> None:
-    """List notices: what was sent, what waits, what was given up and why."""
+    """List notices: sent, waiting and abandoned ones, with the reason."""
     chosen = cast("Any", None if state == "all" else state)
     with app.connect() as client:
         page = collect(
@@ -326,7 +326,7 @@ def test(app: App, channel: str, no_wait: bool) -> None:
 @dry_run_option
 @click.pass_obj
 def resend(app: App, channel: str) -> None:
-    """Send the notices of a channel again that were given up."""
+    """Send the abandoned notices of a channel again."""
     with app.connect() as client:
         count = client.alerts.resend(channel)
     record = {"channel": channel, "notices": count}
@@ -408,7 +408,7 @@ def _print_test(sent: Notice) -> None:
 
 
 def _matches(one: Any) -> str:
-    """Return what a silence matches, in words."""
+    """Describe the alerts that a silence matches."""
     pairs = (
         ("rule", one.rule), ("severity", one.severity), ("customer", one.customer),
         ("pipeline", one.pipeline), ("alert", one.dedupe_key),

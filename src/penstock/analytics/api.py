@@ -6,7 +6,7 @@ from penstock.access.api_keys import Permission
 from penstock.analytics.client import Analytics
 from penstock.server.routing.declare import RouteList
 
-routes = RouteList("analytics", "Figures over what ended: dependencies, trends, series.")
+routes = RouteList("analytics", "Statistics on ended work: dependencies, trends, series.")
 
 routes.get("/dependencies/health", Permission.READ, Analytics.dependency_health)
 routes.get("/trends", Permission.READ, Analytics.trends)

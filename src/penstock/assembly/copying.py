@@ -25,7 +25,7 @@ from penstock.services.upkeep import Sealer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
-    """What was copied, and what the verification of the copy found."""
+    """Result of a copy: counts, and the result of its verification."""
 
     tables: dict[str, int]
     entries: int
@@ -69,12 +69,12 @@ def copy_database(
 
 
 def _check_source(store: Store, where: str, *, while_running: bool) -> None:
-    """Seal the journal; refuse a source that processes work on."""
+    """Seal the journal; raise an error if processes use the source."""
     live = store.read(lambda tx: [one for one in session_list(tx) if one.until_at > tx.now()])
     if live and not while_running:
         names = ", ".join(sorted({one.name for one in live})[:5])
         raise Conflict(
-            f"processes work on {where} ({names}): what they do after the copy would be missing. "
+            f"processes use {where} ({names}): their changes after the copy would be missing. "
             "Stop them, or add --while-running for a trial copy."
         )
     Sealer(store).run_once()

@@ -45,7 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 REFUSED_SETTINGS: Final = "unsupported startup parameter"
-"""What PgBouncer says to a connection that begins with settings of the server."""
+"""Error of PgBouncer for a connection that starts with server settings."""
 
 
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
@@ -184,12 +184,12 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
             version = first.info.server_version
     except psycopg.ProgrammingError as error:
         why = " ".join(_masked(error, url).split())
-        raise SettingsError("database_url", "a URL that PostgreSQL's library reads", why) from None
+        raise SettingsError("database_url", "a URL that libpq accepts", why) from None
     except psycopg.Error as error:
         if REFUSED_SETTINGS in str(error):
             fix = "Set PENSTOCK_DATABASE_POOLER, see docs/operations/postgresql.md."
             raise SettingsError(
-                "database_pooler", "session or transaction: a pooler refuses settings", pooler, fix
+                "database_pooler", "session or transaction, behind a pooler", pooler, fix
             ) from None
         if "unrecognized configuration parameter" in str(error):
             raise _too_old("an older version") from None
@@ -237,7 +237,7 @@ def _too_old(version: str) -> SettingsError:
 
 
 def _masked(error: Exception, url: str) -> str:
-    """Return what the driver says, without the passwords of the URL."""
+    """Return the driver's error message, without the passwords of the URL."""
     reason = str(error)
     for secret in parse_postgres_url(url).secrets:
         reason = reason.replace(secret, MASK)

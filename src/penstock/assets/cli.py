@@ -15,7 +15,7 @@ OUT = click.option(
     "--out",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to write the files to; without it they are printed.",
+    help="Folder to write the files to; printed if omitted.",
 )
 
 
@@ -23,8 +23,8 @@ OUT = click.option(
 def assets() -> None:
     """Generate Grafana dashboards, Prometheus rules and an Alertmanager config.
 
-    The files are made from the metrics and alert rules of this version: generate them again after
-    an upgrade.
+    The files are generated from the metrics and alert rules of this version: generate them again
+    after an upgrade.
     """
 
 
@@ -40,7 +40,7 @@ def grafana(app: App, /, out: Path | None) -> None:
 @OUT
 @click.pass_obj
 def prometheus(app: App, /, out: Path | None) -> None:
-    """Write alerting and recording rules, and an example of a scrape config."""
+    """Write alerting and recording rules, and an example scrape config."""
     files = {"penstock.rules.yml": rules_file(), "prometheus.example.yml": scrape_file()}
     _write(app, out, files)
 
@@ -49,7 +49,7 @@ def prometheus(app: App, /, out: Path | None) -> None:
 @OUT
 @click.pass_obj
 def alertmanager(app: App, /, out: Path | None) -> None:
-    """Write an example of an Alertmanager config: routes by severity, inhibitions."""
+    """Write an example Alertmanager config: routes by severity, inhibitions."""
     _write(app, out, {"alertmanager.example.yml": alertmanager_file()})
 
 

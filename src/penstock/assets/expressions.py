@@ -24,7 +24,7 @@ class PrometheusRule(NamedTuple):
     description: str
     command: str
     condition: str = ""
-    """Which of several metrics of the rule it compares."""
+    """Metric that it compares, if the rule has several."""
 
     @property
     def runbook(self) -> str | None:
@@ -40,7 +40,7 @@ def alert_name(rule: str) -> str:
 def measured_rules(rules: tuple[Rule, ...] = BUILT_IN) -> list[PrometheusRule]:
     """Return the rules over measurements, one for each condition.
 
-    A more severe condition of the same rule silences the others in Alertmanager, not here.
+    Alertmanager, not this module, inhibits less severe conditions of the same rule.
     """
     return [_measured(rule, one) for rule in rules for one in rule.conditions]
 
@@ -64,12 +64,14 @@ def event_rules() -> list[PrometheusRule]:
 
 
 def process_rules() -> list[PrometheusRule]:
-    """Return rules about what only Prometheus can see: the API itself, its errors, telemetry."""
+    """Return rules for conditions that only Prometheus can detect: the API itself, its errors,
+    telemetry.
+    """
     return [
         PrometheusRule(
             "PenstockDown", 'up{job=~"penstock.*"} == 0', 60, "CRITICAL",
             "penstock_down", "a process of Penstock cannot be scraped",
-            "{{ $labels.instance }} has not answered a scrape for a minute.", "penstock doctor",
+            "{{ $labels.instance }} has not responded to a scrape for a minute.", "penstock doctor",
         ),
         PrometheusRule(
             "PenstockServerErrors",

@@ -59,7 +59,7 @@ class App:
         """The database (without its password) or the URL, once `connect` was called."""
 
     def settings(self, **overrides: Any) -> Settings:
-        """Load settings from file, environment and flags; `overrides` have the last word."""
+        """Load settings from file, environment and flags; `overrides` take precedence."""
         file = Path(self.config) if self.config else None
         if file is None and Path(DEFAULT_FILE).is_file():
             file = Path(DEFAULT_FILE)
@@ -103,7 +103,7 @@ class App:
         # Imported here because it loads the store.
         from penstock.assembly.database import open_client
 
-        # Silence library logs: a command reports its own errors; only servers log.
+        # Disable library logs: a command reports its own errors; only servers log.
         logging.getLogger().addHandler(logging.NullHandler())
         with open_client(chosen, actor=actor(), create=create) as client:
             yield client
@@ -150,7 +150,7 @@ class App:
         self.emit(page, print_text)
 
     def hint_more(self, page: Page[Any]) -> None:
-        """Print how to see more of a list, unless this was the last page."""
+        """Print how to see the next page of a list, unless this was the last one."""
         if page.next_cursor is not None:
             shown = len(page.items)
             self.hint(f"{shown} shown, there may be more: add --limit {shown * 2}")
@@ -324,16 +324,16 @@ class _Global(click.Command):
         try:
             yield
         except InvalidInput as error:
-            if not hasattr(error, "text"):  # the innermost command knows its options
+            if not hasattr(error, "text"):  # the innermost command defines the options
                 error.text = in_typed_words(error, self.params)  # type: ignore[attr-defined]
             raise
 
 
 class Command(_Global):
-    """A command that accepts the global options, and each single option once."""
+    """A command that accepts the global options and rejects repeated single-valued options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments; refuse a repeated option, whose first values click would ignore."""
+        """Parse arguments; reject a repeated option, of which click would use only the last."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(order).items():
             is_single = isinstance(option, click.Option) and not (
@@ -341,7 +341,7 @@ class Command(_Global):
             )
             if is_single and times > 1:
                 raise click.UsageError(
-                    f"{option.opts[0]} is given {times} times: give it once.", ctx
+                    f"{option.opts[0]} was given {times} times; give it once.", ctx
                 )
         return super().parse_args(ctx, args)
 

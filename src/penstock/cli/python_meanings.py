@@ -1,7 +1,7 @@
 """Meanings of parameters that neither their annotation nor their docstring explains.
 
-The key is the parameter's name, after the name of the function or class where it has a meaning of
-its own. `cli.python_reference` reads the table; a test finds entries that nothing uses.
+The key is the parameter's name, prefixed with the function or class if its meaning is specific to
+that. `cli.python_reference` reads the table; a test finds unused entries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "burst": "Maximum number of accumulated tokens; None means one second's worth.",
     "capacity": "Maximum number of slots held; None keeps the capacity (10 for a new limit).",
     "column": "Column that holds the partition; None means that each dependency names its own.",
-    "floor": "Lowest capacity that quota errors may cause.",
+    "floor": "Lowest capacity that quota errors may reduce it to.",
     "generation": "Generation of the flow; None means the newest.",
     "grace": "How long an expired slot still counts as held.",
     "lease": "Lifetime of a slot that its holder does not renew.",
@@ -105,7 +105,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "RunContext.quality.score": "Quality of the result, from 0 to 1.",
     "RunContext.secret.name": "Name of the secret.",
     "RunContext.stage.name": "Name of the stage; its duration is stored with the run.",
-    "Slot.release.direct": "Whether to release it at once or with the next batch.",
+    "Slot.release.direct": "Whether to release it immediately or with the next batch.",
     "VirtualClock.advance.seconds": "Seconds to add.",
     "VirtualClock.advance.us": "Microseconds to add.",
     "VirtualClock.sleep.seconds": "Seconds of virtual time.",
@@ -155,13 +155,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     "RunContext.submit.partition": "Partition of the new run.",
     "RunContext.submit.priority": "Priority from 1 to 10; 10 starts first.",
     "RunContext.trigger.config": "Config whose parameters the flow uses.",
-    "RunContext.trigger.force": "Whether to start phases again that are complete.",
+    "RunContext.trigger.force": "Whether to start completed phases again.",
     "RunContext.trigger.parameters": "Parameters of the flow.",
     "RunContext.trigger.partition": "Partition of the flow.",
     "RunContext.trigger.phases": "Phases to start; the entry phases if not set.",
     "RunContext.trigger.priority": "Priority of its runs from 1 to 10; 10 starts first.",
     "FlowTest.set_items.items": "Items that the query lists.",
     "run_pending.reply": (
-        "Function that answers for the endpoints of HTTP processors: body to (status, reply)."
+        "Function that stands in for the endpoints of HTTP processors: body to (status, reply)."
     ),
 }

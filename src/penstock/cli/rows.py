@@ -60,7 +60,7 @@ def _names(rows: list[dict[str, Any]], columns: str | None) -> list[str]:
     chosen = [name.strip() for name in columns.split(",") if name.strip()]
     for name in chosen:
         if rows and name not in known:
-            raise InvalidInput("columns", f"some of {', '.join(known)}", name)
+            raise InvalidInput("columns", f"columns from {', '.join(known)}", name)
     return chosen
 
 

@@ -1,12 +1,12 @@
-"""A gate before a handler: Penstock decides whether the data that the handler needs is there.
+"""A gate before a handler: Penstock checks whether the data that the handler needs is available.
 
     client = connect(...)                  # in process, or over HTTP
     app = Consumer(..., gate=product_gate(client.gates, "nba", "analytics", processor="summary"))
 
 The handler finds the `GateResponse` in `message.gate`: whether it runs degraded, what is missing.
-A message that waits for data of the day is acked, missing history is nacked three times, and a
-message that can never start is kept as poison. Push replies carry status, reason, missing and
-retry_count.
+A message that waits for same-day data is acked, one with missing history is nacked up to three
+times, and one that can never start is kept as poison. Push responses contain status, reason,
+missing and retry_count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def product_gate(
     """Return a gate for `Consumer(gate=...)` or `Consumer.on(gate=...)`.
 
     partition: returns the partition of a message; by default its attribute or field `partition` (or
-    `game_date`). mode: that of the message's `processing_mode` when omitted, else by the time.
+    `game_date`). mode: defaults to the message's `processing_mode`, else to the mode for the
+    current time.
     """
 
     def gate(message: Message) -> GateResponse:
@@ -79,7 +80,7 @@ def partition_of_message(message: Message) -> str:
     """Return the partition that a message names; raise Reject if it names none."""
     found = _named(message, PARTITION_NAMES)
     if found is None:
-        raise Reject("partition: expected in an attribute or a field of the data, got neither")
+        raise Reject("partition: expected an attribute or a field of the data, got neither")
     return found
 
 

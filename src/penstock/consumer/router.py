@@ -20,7 +20,7 @@ Guard: TypeAlias = Callable[[Message], tuple[str, Version]]
 Gate: TypeAlias = Callable[[Message], Any]
 Shape: TypeAlias = Callable[[Any], Any]
 Writes: TypeAlias = Upsert | list[Upsert] | tuple[Upsert, ...] | None
-"""What a handler returns."""
+"""Return value of a handler."""
 Handler: TypeAlias = (
     Callable[[Message], Writes | Awaitable[Writes]] | Callable[[Message, SinkTx], Writes]
 )
@@ -89,17 +89,19 @@ class Router:
         return {r.name: r for r in (*self._by_type.values(), *self._by_predicate, *rest)}
 
     def add(self, route: Route) -> None:
-        """Add a route; raise DeclarationError if another one already takes its messages."""
+        """Add a route; raise DeclarationError if another route already accepts its messages."""
         for event_type in route.event_types:
             if event_type in self._by_type:
                 other = self._by_type[event_type].name
-                raise DeclarationError(f"event type {event_type!r} already goes to {other}")
+                raise DeclarationError(f"event type {event_type!r} is already handled by {other}")
             self._by_type[event_type] = route
         if route.when is not None:
             self._by_predicate.append(route)
         elif not route.event_types:
             if self._rest is not None:
-                raise DeclarationError(f"everything else already goes to {self._rest.name}")
+                raise DeclarationError(
+                    f"all other messages are already handled by {self._rest.name}"
+                )
             self._rest = route
 
     def find(self, message: Message) -> Route:

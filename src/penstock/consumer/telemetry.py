@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ConsumerTelemetry:
-    """Counts the messages of a consumer, and exports them if its options say so."""
+    """Counts the messages of a consumer, and exports them if its options enable that."""
 
     def __init__(self, subscription: str, options: ConsumerOptions) -> None:
         self._subscription = subscription
@@ -34,7 +34,7 @@ class ConsumerTelemetry:
         self._port = given.pop("metrics_port", 0)
         self._host = given.pop("metrics_host", "127.0.0.1")
         if isinstance(self._port, bool) or not isinstance(self._port, int):
-            raise SettingsError("telemetry.metrics_port", "a port", self._port)
+            raise SettingsError("telemetry.metrics_port", "a port number", self._port)
         self._declared = parse_telemetry(given)
         self._clock: Clock = options.clock
         self._lock = threading.Lock()
@@ -84,14 +84,14 @@ class ConsumerTelemetry:
         self.events.emit(PushServed(subscription=self._subscription, status=status))
 
     def sink_failed(self, error: Exception) -> None:
-        """Emit the event of a failure of the sink; poison and errors of handlers are none."""
+        """Emit the event of a sink failure; poison and handler errors do not count."""
         failure = failure_of(error)
         if failure.kind is not ErrorKind.POISON and not getattr(error, FROM_HANDLER, False):
             event = SinkFailed(subscription=self._subscription, error_type=failure.error_type)
             self.events.emit(event)
 
     def close(self) -> None:
-        """Export what is queued; the consumer may start again."""
+        """Export queued telemetry; the consumer may start again."""
         with self._lock:
             stack, self._running = self._running, None
         if stack is not None:
@@ -99,7 +99,7 @@ class ConsumerTelemetry:
 
 
 class MeasuredSink:
-    """A sink whose failures are counted; everything else is the sink's."""
+    """A sink whose failures are counted; everything else is delegated to it."""
 
     def __init__(self, sink: Sink, telemetry: ConsumerTelemetry) -> None:
         self._sink = sink
@@ -114,11 +114,11 @@ class MeasuredSink:
         return self._counted(lambda: self._sink.transact(body))
 
     def fate(self, subscription: str, message_id: str) -> Any:
-        """Return what happened to a message before."""
+        """Return the recorded outcome of a message."""
         return self._counted(lambda: self._sink.fate(subscription, message_id))
 
     def document(self, path: str) -> Any:
-        """Return a document."""
+        """Return a document of the wrapped sink, or None."""
         return self._counted(lambda: self._sink.document(path))
 
     def _counted(self, call: Callable[[], T]) -> T:

@@ -30,7 +30,7 @@ def migrate(app: App) -> None:
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
 @click.option("--while-running", is_flag=True,
-              help="Copy although processes work on the source (a trial copy).")  # fmt: skip
+              help="Copy even though processes are using the source (a trial copy).")  # fmt: skip
 @click.pass_obj
 def copy(app: App, source: str, target: str, while_running: bool) -> None:
     """Copy everything from SOURCE into the empty database TARGET of the other engine.
@@ -90,10 +90,10 @@ def rotate_push_key(app: App) -> None:
 @db.command("clip-times")
 @click.pass_obj
 def clip_times(app: App) -> None:
-    """Bound the leases that are ahead of the clock, after the clock was set back.
+    """Shorten leases that end too far in the future after the clock was set back.
 
-    Otherwise a process that died keeps its runs until the clock has caught up. Processes that live
-    renew their leases in seconds; set the clock right (NTP) first.
+    Otherwise a process that died keeps its runs until the clock has caught up. Live processes renew
+    their leases within seconds. Correct the clock (NTP) first.
     """
     # Imported here because it loads the database driver.
     from penstock.assembly.process import clip_times as clip

@@ -79,7 +79,7 @@ def missing(engine: Engine, applied: Iterable[tuple[int, str, str, bool]]) -> li
             if breaking:
                 raise SchemaMismatch(
                     f"the database has the breaking migration {number:04d}_{name}, which this "
-                    "version of penstock does not know: upgrade penstock"
+                    "version of penstock does not support: upgrade penstock"
                 )
             continue
         if known[number].checksum != checksum:

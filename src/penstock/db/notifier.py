@@ -1,6 +1,6 @@
-"""Wake-ups: hints that tell a waiting service early that there may be work.
+"""Wake-ups: hints to a waiting service that there may be work.
 
-A lost hint costs at most one poll interval and never loses work, because the tables hold the truth.
+A lost hint costs at most one poll interval and never loses work, because the tables hold the state.
 `WakeHub` wakes the waiters of this process. `HintSender` sends hints to other processes on its own
 thread, at most 200 times a second, so that no transaction waits for a notification. If a local
 waiter was woken, the hint reaches other processes slightly later: the local waiter can take the
@@ -47,9 +47,9 @@ class HubWaiter:
         self.is_waiting = False
 
     def call_on_hint(self, call: Callable[[], None]) -> None:
-        """Call a function on each hint, on the thread that brings it; instead of waiting.
+        """Call a function on each hint, on the thread that delivers it, instead of waiting.
 
-        The function must return at once and must not raise.
+        The function must return immediately and must not raise.
         """
         self._call = call
         self.is_waiting = True
@@ -104,7 +104,7 @@ class WakeHub:
 
 
 class HintSender:
-    """Sends hints to other processes from one thread: first at once, then at most every 5 ms."""
+    """Sends hints to other processes from one thread: the first immediately, then every 5 ms."""
 
     def __init__(self, send: Callable[[list[str]], None], name: str) -> None:
         self._send = send
@@ -117,7 +117,7 @@ class HintSender:
         self._thread: threading.Thread | None = None
 
     def send(self, channels: Iterable[str], *, has_local_waiter: bool = False) -> None:
-        """Queue hints and return at once.
+        """Queue hints and return immediately.
 
         `has_local_waiter`: a waiter of this process was already woken for them.
         """
@@ -155,11 +155,11 @@ class HintSender:
 
 
 class UnsafeFolder(Exception):
-    """Another user may have prepared the folder of the sockets, so it is not used."""
+    """The folder of the sockets is not private to this user, so it is not used."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
-            f"other processes are not notified at once: {folder} is a link, belongs to another "
+            f"other processes are not notified immediately: {folder} is a link, belongs to another "
             "user or is open to others. Remove it, or set TMPDIR to a private folder."
         )
 
@@ -175,7 +175,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _remove_socket(path: Path) -> None:
-    """Remove a socket; leave anything else alone."""
+    """Remove a socket; leave any other file unchanged."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()

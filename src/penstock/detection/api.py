@@ -6,7 +6,7 @@ from penstock.access.api_keys import Permission
 from penstock.detection.client import Detections
 from penstock.server.routing.declare import RouteList
 
-routes = RouteList("detections", "What is late, stuck, missing or at risk.")
+routes = RouteList("detections", "Late, stuck, missing and at-risk work.")
 
 routes.get("/detections", Permission.READ, Detections.list, is_slow=True)
 routes.get("/flows/{flow_id}/risk", Permission.READ, Detections.risk)

@@ -1,4 +1,4 @@
-"""`penstock detect`, `penstock risk` and `penstock freshness`: what needs attention now."""
+"""`penstock detect`, `penstock risk` and `penstock freshness`: list detections."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from penstock.detection.records import Detection, FlowRisk
 @click.command("detect", cls=Command)
 @click.option("--rule", type=click.Choice(get_args(Rule)), metavar="RULE",
               help=f"One of {', '.join(get_args(Rule))}.")  # fmt: skip
-@click.option("--customer", metavar="ID", help="Only what concerns this customer.")
-@click.option("--pipeline", metavar="NAME", help="Only what concerns this pipeline.")
+@click.option("--customer", metavar="ID", help="Only detections for this customer.")
+@click.option("--pipeline", metavar="NAME", help="Only detections for this pipeline.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True,
               help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
 def detect(app: App, /, *, limit: int, **given: Any) -> None:
-    """List what is late, stuck, missing or at risk now, with the command that mends it."""
+    """List what is late, stuck, missing or at risk now, with the command that fixes it."""
     with app.connect() as client:
         page = collect(
             lambda n, cursor: client.detections.list(**given, limit=n, cursor=cursor), limit

@@ -34,14 +34,14 @@ class KeyFile:
         except (ValueError, OSError):
             raise SettingsError(
                 _FIELD,
-                "a file with a key, or a place where one can be created",
+                "a file with a key, or a path where one can be created",
                 str(self._path),
-                "Remove what is there, then sign with a new key: penstock db rotate-push-key",
+                "Remove the existing file, then sign with a new key: penstock db rotate-push-key",
             ) from None
         return SEALED + cipher.encrypt(text.encode()).decode()
 
     def decrypt(self, text: str) -> str:
-        """Return the text; raise SettingsError if the file is missing or another one's."""
+        """Return the text; raise SettingsError if the file is missing or has another key."""
         # As above.
         from cryptography.fernet import Fernet, InvalidToken
 
@@ -74,8 +74,8 @@ class KeyFile:
 def create_private(path: Path, content: bytes) -> bool:
     """Create a file that only its owner can read; return False if it exists. Follows no link.
 
-    A file that cannot be written, as on a full disk, is removed: an empty one would be taken for
-    the key from then on.
+    A file that cannot be written, as on a full disk, is removed: an empty file would later be used
+    as the key.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -73,7 +73,9 @@ class ExpectedClaims:
     audience: str
     email: str
     customer: str | None = None
-    """Customer that a token of Penstock must be signed for; None: any, or another issuer."""
+    """Customer that a token issued by Penstock must name; None accepts any, and tokens of other
+    issuers.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class TokenClaims:
 
 
 def read_header(token: object) -> TokenHeader:
-    """Return the header of a token that has not been verified. Raise Untrusted if it is invalid."""
+    """Return the header of an unverified token. Raise InvalidToken if it is invalid."""
     if not isinstance(token, str) or not token:
         raise InvalidToken("no token")
     if len(token) > TOKEN_MAX:
@@ -121,10 +123,10 @@ def read_claims(payload: bytes) -> dict[str, Any]:
 
 
 def check_claims(claims: Mapping[str, Any], expected: ExpectedClaims, now: Micros) -> TokenClaims:
-    """Return the claims if all are as expected. Raise Untrusted, naming the first that is not."""
+    """Return the claims if all are as expected. Otherwise raise InvalidToken, naming the first."""
     issuer = claims.get("iss")
     if not isinstance(issuer, str) or issuer not in issuers_of(expected.issuer):
-        raise InvalidToken("iss: another issuer")
+        raise InvalidToken("iss: unexpected issuer")
     expires, issued = _time(claims, "exp"), _time(claims, "iat")
     if expires <= now - LEEWAY_US:
         raise InvalidToken("exp: expired")

@@ -1,7 +1,8 @@
-"""What an incremental processor receives: the entities that changed, or everything with a reason.
+"""Input of an incremental processor: the entities that changed, or everything with a reason.
 
-Pure rules. A processor receives the reports since the start that its watermark names. The watermark
-moves when the processor succeeds, to the start of that run: later reports are for the next one.
+Pure rules. A processor receives the reports since its watermark. The watermark
+moves when the processor succeeds, to the start of that run: later reports are left for the next
+run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TOO_MANY_IDS: Final = f"more than {IDS_MAX:,} entities changed since its last su
 OUTSIDE: Final = "the run belongs to no flow, or to one that is no longer stored"
 NOT_INCREMENTAL: Final = "the processor is not declared incremental"
 UNREAD: Final = "the store could not be read when the run began"
-RERUN: Final = "it was started again by hand"
+RERUN: Final = "it was started again manually"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +28,15 @@ class ChangedEntities:
     """The entities that changed since a processor last succeeded."""
 
     reason: str | None = None
-    """Why everything has to be processed; None if `entities` has all changes."""
+    """Why everything must be processed; None if `entities` has all changes."""
     entities: Mapping[str, tuple[EntityId, ...]] = field(default_factory=dict)
-    """Ids by kind; empty if everything has to be processed."""
+    """Ids by kind; empty if everything must be processed."""
     partitions: tuple[str, ...] = ()
     """Partitions of the flows that reported the changes, in order."""
 
     @property
     def everything(self) -> bool:
-        """Whether everything has to be processed; `reason` says why."""
+        """Whether everything must be processed; `reason` says why."""
         return self.reason is not None
 
     @property
@@ -44,14 +45,14 @@ class ChangedEntities:
         return {kind: len(ids) for kind, ids in self.entities.items()}
 
     def ids(self, kind: str) -> tuple[EntityId, ...] | None:
-        """Return the changed ids of a kind; None if everything has to be processed."""
+        """Return the changed ids of a kind; None if everything must be processed."""
         return None if self.everything else self.entities.get(kind, ())
 
     def __str__(self) -> str:
         return received_text(self.reason, self.counts)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values, as external workers receive it."""
+        """Return the changes as JSON values, in the form that external workers receive."""
         return {
             "everything": self.everything,
             "reason": self.reason,
@@ -61,7 +62,7 @@ class ChangedEntities:
 
 
 def received_text(reason: str | None, counts: Mapping[str, int]) -> str:
-    """Return what a processor receives as text: everything with the reason, or numbers of ids."""
+    """Return a processor's input as text: everything with the reason, or numbers of ids."""
     return f"everything: {reason}" if reason is not None else counts_text(counts) or "nothing"
 
 
@@ -71,7 +72,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 class Watermark(NamedTuple):
-    """What a processor has processed: every report up to the start `epoch`."""
+    """The watermark of a processor: it has processed every report up to `epoch`."""
 
     epoch: int
     signature: str
@@ -93,7 +94,7 @@ class ReportFact(NamedTuple):
 def reason_at_start(
     mark: Watermark | None, signature: str, pruned_to: int, *, is_rerun: bool
 ) -> str | None:
-    """Return why a processor receives everything, whatever was reported; None if it need not."""
+    """Return why a processor receives everything regardless of the reports; None if it does not."""
     if is_rerun:
         return RERUN
     if mark is None:
@@ -108,10 +109,10 @@ def reason_at_start(
 def reason_of_reports(
     reports: Sequence[ReportFact], names: Mapping[int, str], required: Collection[int]
 ) -> str | None:
-    """Return why these reports do not say what changed; None if they do.
+    """Return why these reports do not identify the changes; None if they do.
 
-    names: the processors before it, by key. required: those that have to report; of the others only
-    what they reported counts.
+    names: the processors before it, by key. required: those that must report; the others may report
+    nothing.
     """
     for one in reports:
         counts = one.is_reported or one.processor_key in required
@@ -121,5 +122,5 @@ def reason_of_reports(
 
 
 def ids_at_most(reports: Sequence[ReportFact], kinds: Collection[str]) -> int:
-    """Return how many entities of some kinds these reports name at most."""
+    """Return an upper bound for the number of entities of some kinds in these reports."""
     return sum(count for one in reports for kind, count in one.counts.items() if kind in kinds)

@@ -18,9 +18,10 @@ from penstock.core.errors import InvalidInput
 
 EntityId: TypeAlias = str | int
 IDS_MAX: Final = 10_000
-"""Ids in one report, and ids that one run receives."""
+"""Maximum number of ids in one report, and of ids that one run receives."""
 LISTED_MAX: Final = 1_000
-"""Ids that a message or the record of a completion lists; beyond that it has their number."""
+"""Maximum number of ids that a message or a completion lists; larger reports show only the count.
+"""
 KINDS_MAX: Final = 50
 ID_CHARS_MAX: Final = 200
 REASON_MAX: Final = 500
@@ -33,7 +34,7 @@ KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class EntityReport:
-    """What one execution changed.
+    """The changes that one execution reported.
 
     unknown: why the changes are not known, as a phrase that continues the processor's name.
     """
@@ -56,7 +57,7 @@ class EntityCollector:
         self._count = 0
 
     def add(self, kind: str, ids: Iterable[EntityId]) -> None:
-        """Add ids of a kind; beyond 10,000 only the fact that there are more is kept."""
+        """Add ids of a kind; further ids are dropped once the total exceeds 10,000."""
         known = self._ids.setdefault(check_kind(kind), {})
         if isinstance(ids, str | bytes):
             raise InvalidInput("ids", "a list of ids", ids)
@@ -101,7 +102,7 @@ def check_id(given: object, name: str = "ids") -> EntityId:
 
 
 def report_from(given: Mapping[str, Iterable[object]], name: str = CHANGED) -> EntityReport:
-    """Return the report of ids by kind; raise InvalidInput if it has another form."""
+    """Return the report of ids by kind; raise InvalidInput if its form is wrong."""
     if not isinstance(given, Mapping):
         raise InvalidInput(name, "an object of id lists by kind", given)
     if len(given) > KINDS_MAX:
@@ -123,7 +124,7 @@ def without_entities(
 ) -> tuple[Mapping[str, Any] | None, dict[str, Any]]:
     """Return a summary without its report of changed entities, and the fields of that report.
 
-    The size of a summary is bounded; its report has a bound of its own.
+    The size of a summary is bounded; its report is bounded separately.
     """
     if summary is None or not (CHANGED in summary or EVERYTHING in summary):
         return summary, {}
@@ -150,13 +151,13 @@ def split_result(text: str | None) -> tuple[str | None, EntityReport | None]:
 
 
 def _report_of(listed: Any, everything: Any) -> EntityReport:
-    """Return the report in a result; one that cannot be read may mean anything."""
+    """Return the report in a result; an unreadable one counts as everything changed."""
     if everything is not None:
         return everything_report(str(everything))
     try:
         return report_from(listed)
     except InvalidInput as error:
-        return EntityReport(unknown=f"reported its changes wrongly: {error.message[:REASON_MAX]}")
+        return EntityReport(unknown=f"reported invalid changes: {error.message[:REASON_MAX]}")
 
 
 def merged(reports: Iterable[Mapping[str, Iterable[EntityId]]]) -> dict[str, list[EntityId]]:

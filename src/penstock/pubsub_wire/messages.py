@@ -48,7 +48,7 @@ def new_message(pb: Any) -> NewMessage:
 
 
 def received_message(one: Delivery, project: str) -> Any:
-    """Return a delivery as it is sent to consumers."""
+    """Return a delivery as Google's type."""
     made = ReceivedPb(ack_id=one.ack_id)
     message = made.message
     message.data = one.data
@@ -65,7 +65,7 @@ def received_message(one: Delivery, project: str) -> Any:
 
 
 def delivery_size(one: Delivery) -> int:
-    """Return about how many bytes a delivery takes on the wire."""
+    """Return the approximate size of an encoded delivery in bytes."""
     return len(one.data) + sum(len(k) + len(v) for k, v in one.attributes.items()) + 128
 
 
@@ -92,7 +92,7 @@ def topic_of(pb: Any, name: str, project: str) -> Topic:
     _refuse(pb, "ingestion_data_source_settings", "Publish from the source instead.")
     _refuse(pb, "message_transforms", "Transform messages in a consumer.")
     if pb.message_storage_policy.allowed_persistence_regions:
-        raise unsupported("message_storage_policy", "Messages are in the database.")
+        raise unsupported("message_storage_policy", "Messages are stored in Penstock's database.")
     retention = RETENTION_DEFAULT
     if pb.HasField("message_retention_duration"):
         retention = _duration(pb.message_retention_duration, "message_retention_duration")
@@ -165,7 +165,9 @@ def _put_push(pb: Any, push: PushSettings) -> None:
 
 
 def subscription_of(pb: Any, before: Subscription, project: str) -> Subscription:
-    """Return a subscription with the settings of Google's type; what it lacks stays as before."""
+    """Return a subscription with the settings of Google's type; settings that it lacks stay
+    unchanged.
+    """
     _refuse(pb, "bigquery_config", "Write to BigQuery from a consumer.")
     _refuse(pb, "cloud_storage_config", "Write to files from a consumer.")
     _refuse(pb, "bigtable_config", "Write to Bigtable from a consumer.")
@@ -217,7 +219,7 @@ def push_of(pb: Any, before: PushSettings | None) -> PushSettings | None:
 
 
 def _backoff(pb: Any) -> tuple[timedelta, timedelta]:
-    """Return the backoff; without a retry policy messages are redelivered at once."""
+    """Return the backoff; without a retry policy messages are redelivered immediately."""
     if not pb.HasField("retry_policy"):
         return NO_BACKOFF, NO_BACKOFF
     least, most = BACKOFF_DEFAULT
@@ -267,7 +269,7 @@ def _duration(pb: Any, field: str) -> timedelta:
 
 
 def _refuse(pb: Any, field: str, why: str) -> None:
-    """Raise if a field that the bus has no counterpart for is set."""
+    """Raise if a field is set that the bus does not support."""
     value = getattr(pb, field)
     descriptor = pb.DESCRIPTOR.fields_by_name[field]
     is_message = descriptor.message_type is not None and not hasattr(value, "append")

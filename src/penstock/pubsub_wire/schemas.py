@@ -92,7 +92,7 @@ def _listing(response: Any, pb: Any, project: str) -> Listing:
 
 
 def list_schema_revisions(caller: WireCaller, pb: Any) -> Any:
-    """List the revisions of a schema, the newest first."""
+    """List the revisions of a schema, newest first."""
     (project, name), _ = _name(pb.name)
     customer = caller.customer(project)
     revisions = partial(caller.client.schemas.revisions, name)
@@ -126,7 +126,7 @@ def validate_schema(caller: WireCaller, pb: Any) -> Any:
 
 
 def validate_message(caller: WireCaller, pb: Any) -> Any:
-    """Raise InvalidInput unless a message has a schema."""
+    """Raise InvalidInput unless a message matches a schema."""
     project = parse_project(pb.parent, "parent")
     if pb.encoding not in {1, 2}:
         raise InvalidInput("encoding", "JSON or BINARY", pb.encoding)
@@ -144,7 +144,7 @@ def validate_message(caller: WireCaller, pb: Any) -> Any:
     encoding = "binary" if pb.encoding == 2 else "json"
     wrong = mismatch(found.kind, found.definition, pb.message, encoding)
     if wrong is not None:
-        raise InvalidInput("message", f"data with the schema: {wrong}", pb.message)
+        raise InvalidInput("message", f"data that matches the schema: {wrong}", pb.message)
     return ValidateMessageResponse()
 
 

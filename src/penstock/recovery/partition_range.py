@@ -1,7 +1,6 @@
 """Ranges of partitions: every partition from a first to a last one, by the pipeline's rule.
 
-Pure. A pipeline whose partitions are text, or that declares none, has no order: its partitions are
-listed one by one.
+Pure. Partitions that are text, or not declared, have no order: a request must list them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def partitions_between(rule: PartitionRule | None, first: str, last: str) -> lis
     check_partition(rule, first, "first")
     check_partition(rule, last, "last")
     if last < first:  # all forms sort by time
-        raise InvalidInput("last", f"{first} or later", last, "Exchange --from and --to.")
+        raise InvalidInput("last", f"{first} or later", last, "Swap --from and --to.")
     found = [first]
     while found[-1] < last:
         if len(found) >= PARTITIONS_MAX:

@@ -1,7 +1,7 @@
 """Conversion of problem documents (RFC 9457) to the errors that the server raised.
 
 The class, code, message and detail are the same: `except Conflict` works for a database and for a
-URL alike.
+URL.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ def error_of(status: int, body: bytes, where: str) -> PenstockError:
     """Return the error of a response; `where` names the server in messages."""
     problem = _parsed(body)
     if problem is None:
-        return ApiError(f"{where} answered {status} and no problem document: is this Penstock?")
-    message = str(problem.get("detail") or f"{where} answered {status}.")
+        return ApiError(
+            f"{where} returned {status} without a problem document. Is it a Penstock API?"
+        )
+    message = str(problem.get("detail") or f"{where} returned {status}.")
     return error_from_code(str(problem["code"]), message, _about(problem))
 
 

@@ -1,12 +1,11 @@
 """A spool on disk: events that could not be delivered, in order, until they are.
 
 The folder has three files. `events` is a log of lines, each with a checksum; `delivered` is the
-number of its bytes that were delivered; `rejected` keeps what the server refused for good. An event
-is on disk (fsync) before `append` returns. A kill at any point leaves at most half an event at the
-end, whose `append` has not returned and which the next process removes, or an event that was
-delivered but not yet marked: its ids are the same when it is sent again, so the server keeps it
-once. `lock`
-admits one process at a time.
+number of its bytes that were delivered; `rejected` keeps the events that the server rejected
+permanently. An event is on disk (fsync) before `append` returns. A kill at any point leaves at most
+an incomplete event at the end, whose `append` has not returned and which the next process removes,
+or an event that was delivered but not yet marked: it is sent again under the same ids, so the
+server stores it once. `lock` admits one process at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ EVENTS, DELIVERED, REJECTED, LOCK = "events", "delivered", "rejected", "lock"
 
 
 class SpoolFull(PenstockError):
-    """The spool has reached its size; the event was not accepted."""
+    """The spool has reached its maximum size; the event was not accepted."""
 
     code = "spool.full"
     exit_code = 5
@@ -47,7 +46,7 @@ class SpooledEvent(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     """Arguments of the call, as JSON."""
     error: str | None = None
-    """Why the server refused it; only in the list of rejected events."""
+    """Why the server rejected it; only in the list of rejected events."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -69,13 +68,13 @@ class Spool:
         except OSError:
             os.close(self._lock)
             raise Conflict(
-                f"another process uses the spool {folder}. Give each process a folder of its own."
+                f"another process uses the spool {folder}. Give each process its own folder."
             ) from None
         self._log = os.open(folder / EVENTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._size = _whole_size(_content(folder / EVENTS), folder)
         os.ftruncate(self._log, self._size)
         self._done = min(_delivered(folder), self._size)
-        if _delivered(folder) > self._size:  # killed while the empty log was cut
+        if _delivered(folder) > self._size:  # killed while the empty log was truncated
             self._done = 0
             self._mark()
         _sync_folder(folder)
@@ -162,7 +161,7 @@ def waiting_events(folder: Path) -> Iterator[SpooledEvent]:
 
 
 def rejected_events(folder: Path) -> Iterator[SpooledEvent]:
-    """Return the events that the server refused, oldest first."""
+    """Return the events that the server rejected, oldest first."""
     yield from _events(_content(folder / REJECTED))
 
 
@@ -180,7 +179,7 @@ def _line(event: SpooledEvent) -> bytes:
 
 
 def _parsed(line: bytes) -> SpooledEvent | None:
-    """Return the event of a line; None if the line is not whole."""
+    """Return the event of a line; None if the line is incomplete."""
     check, _, text = line.rstrip(b"\n").partition(b" ")
     if not line.endswith(b"\n") or check != b"%08x" % zlib.crc32(text):
         return None
@@ -188,7 +187,7 @@ def _parsed(line: bytes) -> SpooledEvent | None:
 
 
 def _whole_size(text: bytes, folder: Path) -> int:
-    """Return the length of the log without half a line at its end."""
+    """Return the length of the log without an incomplete last line."""
     size = 0
     for line in text.splitlines(keepends=True):
         if _parsed(line) is None:
@@ -222,7 +221,7 @@ def _write(handle: int, text: bytes) -> None:
 
 
 def _replace(path: Path, text: bytes) -> None:
-    """Replace a file in one step that a crash cannot split."""
+    """Replace a file atomically."""
     new = path.with_suffix(".new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

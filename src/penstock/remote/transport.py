@@ -1,10 +1,11 @@
 """HTTP(S) requests with the standard library: connection reuse, timeouts, safe retries.
 
-A request is retried only if that is safe. If nothing was sent, or the server refused the request
-before it began (429, overloaded), it is always retried. If the response was lost or the database is
-unavailable, reads and POSTs are retried; every POST carries an Idempotency-Key. PATCH and DELETE
-then raise the error, because the change may have been made. Redirects are not followed and proxies
-are not used, so that the key is sent only to the given host. No error or log contains the key.
+A request is retried only if that is safe. If nothing was sent, or the server rejected the request
+before processing it (429, overloaded), it is always retried. If the response was lost or the
+database is unavailable, reads and POSTs are retried; every POST has an Idempotency-Key. PATCH and
+DELETE then raise the error, because the change may have been made. Redirects are not followed and
+proxies are not used, so that the key is sent only to the given host. No error or log contains the
+key.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ BACKOFF_SECONDS: Final = 0.25
 WAIT_SECONDS_MAX: Final = 30.0
 IDLE_MAX: Final = 8
 REFUSED: Final = frozenset({"rate.exceeded", "overloaded", "draining"})
-"""Codes of refusals before the server did anything."""
+"""Error codes of requests that the server rejected before it did anything."""
 
 Headers = Mapping[str, str | None]
 Query = Mapping[str, object]
@@ -225,7 +226,7 @@ class Transport:
         idle = self._take_idle() if request.is_repeatable else None
         if idle is not None and idle.sock is not None:
             idle.sock.settimeout(request.timeout)
-            # If the server has closed the idle connection, use a new one at once.
+            # If the server has closed the idle connection, use a new one immediately.
             with contextlib.suppress(ConnectionError):
                 return self._over(idle, request)
         return self._over(self._opened(request), request)
@@ -240,7 +241,7 @@ class Transport:
             raise
         self._keep(connection, got)
         if 300 <= response.status < 400:
-            raise ApiError(f"{self.url} answered {response.status}: redirects are not followed.")
+            raise ApiError(f"{self.url} returned {response.status}: redirects are not followed.")
         date = response.headers.get("date")
         if date is not None:
             self.server_now = from_datetime(parsedate_to_datetime(date))

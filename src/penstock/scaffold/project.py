@@ -1,7 +1,7 @@
 """Write a new project from a template.
 
-Templates are folders of text files beside this module. `$name` in a file is replaced by the name of
-the project. Either every file is written or none: files that exist are refused before the first
+Templates are folders of text files next to this module. `$name` in a file is replaced by the name
+of the project. Either every file is written or none: an existing file is an error before the first
 write.
 """
 
@@ -17,13 +17,13 @@ from penstock.core.errors import InvalidInput
 from penstock.exports import DISTRIBUTION
 
 SUFFIX = ".txt"
-"""Suffix of the files of templates, so that no tool takes them for modules of the package."""
+"""Suffix of template files, so that tools do not treat them as modules of the package."""
 HIDDEN = "dot-"
 """Prefix of template files whose names begin with a dot in a project."""
 TEMPLATES = {
     "daily": "a daily data pipeline: load, check, total, report",
-    "schedules": "one pipeline on a schedule of its own for each customer",
-    "consumer": "a service that consumes messages, with exact dead letters",
+    "schedules": "one pipeline on a separate schedule for each customer",
+    "consumer": "a service that consumes messages and keeps dead letters",
 }
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
 
@@ -36,7 +36,9 @@ class ProjectFile(NamedTuple):
 
 
 def project_files(name: str, template: str, folder: Path) -> list[ProjectFile]:
-    """Return the files of a new project, sorted by name; refuse a bad name or template."""
+    """Return the files of a new project, sorted by name; raise InvalidInput for a bad name or
+    template.
+    """
     if not _NAME.fullmatch(name):
         expected = "2 to 40 lower-case letters, digits and underscores, a letter first"
         raise InvalidInput(
@@ -57,7 +59,7 @@ def project_files(name: str, template: str, folder: Path) -> list[ProjectFile]:
 
 
 def write_project(files: list[ProjectFile]) -> None:
-    """Write the files of a new project; refuse if one of them exists."""
+    """Write the files of a new project; raise an error if one of them exists."""
     existing = [file.path for file in files if file.path.exists()]
     if existing:
         names = ", ".join(path.name for path in existing)
@@ -81,6 +83,6 @@ def _target(name: str) -> str:
 
 
 def _suggestion(name: str) -> str:
-    """Turn a refused name into one that is accepted."""
+    """Turn an invalid name into a valid one."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:40]
     return plain if _NAME.fullmatch(plain) else "my_pipeline"

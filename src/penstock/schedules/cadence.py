@@ -164,7 +164,7 @@ def _parse(text: str, field: str) -> CronExpression:
     _check_steps(text, field)
     expression = CronExpression(text, sim)
     if not expression.occurs():
-        raise InvalidInput(field, "a date that occurs", text, "The day does not exist in any year.")
+        raise InvalidInput(field, "a date that exists", text, "The day does not exist in any year.")
     return expression
 
 
@@ -192,4 +192,4 @@ def _explain(text: str, field: str, problem: str) -> InvalidInput:
                 field, f"{allowed} as {name} ({_SYNTAX})", text, f"{parts[index]} is invalid."
             )
     fix = f"The day {parts[2]} does not exist in the month {parts[3]}."
-    return InvalidInput(field, "a date that occurs", text, fix if "day" in problem else None)
+    return InvalidInput(field, "a date that exists", text, fix if "day" in problem else None)

@@ -1,9 +1,9 @@
 """Authentication: turns an Authorization header into a Caller and limits each key's request rate.
 
 Valid keys are cached for 30 seconds, or until they expire, and unknown ones for 5, so that a
-revocation takes effect on every replica within 60 seconds. A long poll looks its key up again
-before it returns anything. The cache is not extended while the database is unavailable. Lookups
-run on two dedicated threads, one for keys that were valid before and one for all others, so that
+revocation takes effect on every replica within 60 seconds. A long poll looks up its key again
+before it returns anything. The cache is not extended while the database is unavailable. Lookups run
+on two dedicated threads, one for keys that were valid before and one for all others, so that
 attempts to guess keys do not delay known callers. Each key has a token bucket per process.
 """
 
@@ -29,12 +29,12 @@ from penstock.server.problems import Refused
 VALID_CACHE_SECONDS: Final = 30.0
 INVALID_CACHE_SECONDS: Final = 5.0
 CHECK_AGAIN_SECONDS: Final = 5.0
-"""Age of a cache entry from which a long poll looks its key up again."""
+"""Age of a cache entry from which a long poll looks up its key again."""
 LOOKUPS_WAITING_MAX: Final = 200
 WRONG_TOKENS_RATE: Final = 5.0
 """Maximum wrong scheduler tokens per second; further requests get 429."""
 WAIT_MAX_S: Final = 86_400.0
-"""Maximum of Retry-After."""
+"""Maximum value of Retry-After."""
 KEYS_MAX: Final = 10_000
 REFUSED_MAX: Final = 1_000
 GRANTS_MAX: Final = 10_000
@@ -153,7 +153,7 @@ class KeyCache:
         return known if known is not None and known.until > self._clock.monotonic() else None
 
     def standing(self, text: str) -> Standing:
-        """Return whether a key was valid before, or at least looks like one, without a lookup."""
+        """Return whether a key was valid before, or is at least well-formed, without a lookup."""
         if text in self._known or self._grant(text) is not None:
             return Standing.KNOWN
         return Standing.NONE if api_keys.parse(text) is None else Standing.PLAUSIBLE
@@ -209,7 +209,7 @@ class KeyCache:
         if wait > 0:
             raise Refused(
                 429,
-                "The API key exceeded its request rate: wait for Retry-After.",
+                "The API key exceeded its request rate: retry later (see Retry-After).",
                 headers={"Retry-After": str(math.ceil(wait))},
             )
         return known.caller
@@ -223,7 +223,7 @@ class KeyCache:
         if wait > 0:
             raise Refused(
                 429,
-                "X-Scheduler-Token: too many wrong tokens: wait for Retry-After.",
+                "X-Scheduler-Token: too many wrong tokens; retry later (see Retry-After).",
                 headers={"Retry-After": str(math.ceil(wait))},
             )
 
@@ -244,12 +244,12 @@ def bearer(header: str | None) -> str:
 
 
 def is_scheduler(header: str | None, token: str) -> bool:
-    """Whether an X-Scheduler-Token header carries the configured token."""
+    """Whether an X-Scheduler-Token header has the configured token."""
     return bool(token) and hmac.compare_digest((header or "").encode(), token.encode())
 
 
 def unauthorised() -> Refused:
-    """Return the same refusal for a missing, an unknown and a revoked key."""
+    """Return the same error for a missing, an unknown and a revoked key."""
     return Refused(
         401,
         "A valid API key is required: Authorization: Bearer pnk_… (penstock keys create NAME).",

@@ -32,7 +32,7 @@ async def readyz(request: Request) -> Response:
     try:
         await request.app.state.ping.get()
     except StoreError:
-        return _unready(request, "store.unavailable", "The database does not answer.")
+        return _unready(request, "store.unavailable", "The database does not respond.")
     try:
         await request.app.state.write_check.get()
     except StoreError:

@@ -18,13 +18,13 @@ SECONDS_MAX = 600
 
 @click.group(cls=Group)
 def sink() -> None:
-    """Ship the journal and the logs to the audit sink; show how far it is served."""
+    """Ship the journal and the logs to the audit sink; show the progress."""
 
 
 @sink.command()
 @click.pass_obj
 def status(app: App) -> None:
-    """Show how far the logs were shipped, and what waits."""
+    """Show how far the logs have been shipped, and the backlog."""
     name = sink_name(app.settings())
     with app.connect() as client:
         found = client.audit_sinks.status(name)
@@ -54,7 +54,7 @@ def _print_status(found: SinkStatus, now: int) -> None:
 @sink.command()
 @click.pass_obj
 def ship(app: App) -> None:
-    """Ship everything that can be shipped now, and end.
+    """Ship everything that can be shipped now, then exit.
 
     The shipper of `penstock up` does the same continuously. The newest rows follow in a later call:
     a log is shipped up to the oldest open transaction.
@@ -77,9 +77,9 @@ def ship(app: App) -> None:
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def reset(app: App, yes: bool) -> None:
-    """Forget how far the sink was served: everything still stored is shipped again.
+    """Reset the progress of the sink, so that everything still stored is shipped again.
 
-    For a sink that was lost. Use an empty folder: a sink with other batches is refused.
+    Use this after losing a sink. Start with an empty folder: a sink with other batches is refused.
     """
     name = sink_name(app.settings())
     if not yes:
@@ -95,12 +95,12 @@ def reset(app: App, yes: bool) -> None:
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=1_000, show_default=True,
               help="Maximum number of rows.")  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(0.1, SECONDS_MAX), default=30.0, show_default=True,
-              metavar="SECONDS", help="Longest time that the query may take.")  # fmt: skip
+              metavar="SECONDS", help="Time limit of the query.")  # fmt: skip
 @click.option("--memory", type=click.IntRange(64, 65_536), default=512, show_default=True,
-              metavar="MB", help="Most memory that a query over files may use.")  # fmt: skip
+              metavar="MB", help="Memory limit of a query over files.")  # fmt: skip
 @click.option("--max-bytes", metavar="SIZE",
-              help="Most bytes that BigQuery may bill for the query, such as 500MB; "
-                   "otherwise what the sink's address says.")  # fmt: skip
+              help="Maximum bytes that BigQuery may bill for the query, such as 500MB; "
+                   "defaults to the limit in the sink's address.")  # fmt: skip
 @click.pass_obj
 def query(
     app: App, text: str, limit: int, timeout: float, memory: int, max_bytes: str | None

@@ -1,4 +1,4 @@
-"""Use cases of audit sinks: how far they were served, and whether they have everything."""
+"""Use cases of audit sinks: shipping progress, reset and verification."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AuditSinks:
         self._names = names
 
     def status(self, sink: Annotated[str, _SINK]) -> SinkStatus:
-        """Return how far the logs were shipped to a sink, and what waits."""
+        """Return how far the logs have been shipped to a sink, and the backlog."""
         self._names.require_unscoped("the audit sink")
 
         def body(tx: Tx) -> SinkStatus:
@@ -57,8 +57,8 @@ class AuditSinks:
         return self._store.read(body)
 
     def reset(self, sink: Annotated[str, _SINK]) -> int:
-        """Forget how far a sink was served, so that everything is shipped again. Return how many
-        logs were known.
+        """Reset the progress of a sink, so that everything is shipped again. Return the number of
+        logs reset.
         """
         self._names.require_unscoped("the audit sink")
         return self._store.write(lambda tx: tx.run("shipments_forget", {"sink": sink}))
@@ -140,7 +140,7 @@ class SinkVerifier:
     def _check_entry(
         self, entry: ManifestEntry, number: int, before: ManifestEntry | None, subject: str
     ) -> None:
-        """Check that the manifest is whole: numbers, chain and positions follow each other."""
+        """Check that the manifest is complete: numbers, chain and positions are consecutive."""
         if entry.number != number:
             self._add("batch_missing", subject, f"batch {number} has no manifest entry")
         elif entry.previous != ("" if before is None else before.head):
@@ -151,7 +151,7 @@ class SinkVerifier:
     def _check_rows(
         self, table: ShippedTable, entry: ManifestEntry, rows: list[tuple[Any, ...]], subject: str
     ) -> None:
-        """Check count, hash and keys of a batch; batches cannot share a row, as dates show."""
+        """Check count, hash, keys and dates of a batch; consecutive dates exclude shared rows."""
         if len(rows) != entry.rows or content_hash(rows) != entry.content:
             self._add("rows_changed", subject, f"its {len(rows)} rows do not match the manifest")
         at = table.key_at
@@ -217,11 +217,11 @@ class SinkVerifier:
     def _check_position(
         self, table: ShippedTable, known: Shipment | None, last: ManifestEntry | None
     ) -> None:
-        """Check that the database knows what the sink has, and that nothing was passed over."""
+        """Check that the recorded position matches the sink, and that nothing was skipped."""
         shipped = 0 if known is None else known.batches
         number = 0 if last is None else last.number
         if shipped != number:
-            text = f"the sink has {number} batches, the database knows of {shipped}"
+            text = f"the sink has {number} batches, the database has recorded {shipped}"
             kind = "batch_missing" if shipped > number else "batch_unknown"
             self._add(kind, table.name, text)
         if known is not None and not table.is_sealed:

@@ -1,9 +1,10 @@
 """Audit sink of BigQuery tables: one table for each log, one load job for each batch.
 
 A load job is atomic, and its id can be used once. The id names the table, the time at which the
-table was created and the number of the batch, so that of two writers one wins, and a writer whose
-answer was lost finds its own job. The manifest entry of a batch is in the column `batch_entry` of
-its first row: it is stored by the same job as the rows, so there are never rows without an entry.
+table was created and the number of the batch, so that only one of two writers succeeds, and a
+writer whose response was lost finds its own job. The manifest entry of a batch is in the column
+`batch_entry` of its first row: it is stored by the same job as the rows, so there are never rows
+without an entry.
 """
 
 from __future__ import annotations
@@ -55,16 +56,17 @@ LOAD_SECONDS: Final = 300.0
 READ_SECONDS: Final = 300.0
 CALL_SECONDS: Final = 30.0
 RECENT: Final = timedelta(days=7)
-"""How much older than the newest entry's first day the rows of the next batch may be."""
+"""Maximum age of the next batch's rows relative to the newest entry's first day."""
 EXACT_MAX: Final = 2**53
-"""Larger integers are written as text: parsers of JSON may read them as floating-point numbers."""
+"""Largest integer written as a number; JSON parsers may read larger ones as floating-point numbers.
+"""
 
 
 class BigQuerySink:
     """A dataset with a table for each log."""
 
     interval_us: Micros = 2 * MINUTE
-    """BigQuery accepts 1,500 load jobs a day for a table."""
+    """Minimum interval; BigQuery accepts 1,500 load jobs a day for a table."""
     blocks_max = 200
 
     def __init__(self, address: BigQueryAddress) -> None:
@@ -136,7 +138,7 @@ class BigQuerySink:
         return [] if found is None else found.rows
 
     def unlisted(self) -> list[str]:
-        """Return batches that have rows but no entry; Penstock writes none."""
+        """Return batches that have rows but no entry; Penstock never writes such batches."""
         made = []
         for table in TABLES:
             known = {entry.number for entry in self.entries(table.name)}
@@ -204,7 +206,7 @@ class BigQuerySink:
         return True
 
     def _ready(self, shipped: ShippedTable) -> Any:
-        """Return the table of a log, created or extended by new columns if need be."""
+        """Return the table of a log, created or extended with new columns if necessary."""
         found = self._table(shipped.name)
         library, client = self._library, self._opened()
         schema = _schema(shipped, library)
@@ -227,7 +229,7 @@ class BigQuerySink:
         return found
 
     def _table(self, relation: str) -> Any:
-        """Return a table as BigQuery has it; None if it does not exist."""
+        """Return a table from BigQuery; None if it does not exist."""
         client = self._opened()
         # Optional, like the library itself.
         from google.api_core.exceptions import NotFound
@@ -253,7 +255,7 @@ class BigQuerySink:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn the library's errors into SinkUnavailable; what was read before is read again."""
+        """Translate the library's errors to SinkUnavailable; cached tables are read again."""
         self._opened()
         try:
             yield
@@ -279,7 +281,7 @@ class BigQuerySink:
             return self._client
 
     def _bounded(self) -> dict[str, Any]:
-        """Return the options of a call that must end: Google's library repeats for ten minutes."""
+        """Return options that bound a call; Google's library would retry for ten minutes."""
         return {
             "timeout": CALL_SECONDS,
             "retry": self._library.DEFAULT_RETRY.with_timeout(CALL_SECONDS),
@@ -323,7 +325,7 @@ def _entry(text: str) -> ManifestEntry:
     try:
         return msgspec.json.decode(text[13:].encode(), type=ManifestEntry)
     except msgspec.DecodeError as error:
-        raise SinkUnavailable(f"{text[:40]} is no manifest entry: {error}") from None
+        raise SinkUnavailable(f"{text[:40]} is not a manifest entry: {error}") from None
 
 
 def _parts(batch: LogBatch) -> list[StoredFile]:
@@ -346,7 +348,7 @@ def _schema(table: ShippedTable, library: Any) -> list[Any]:
 
 
 def _job_name(table: Any, batch: LogBatch) -> str:
-    """Return what identifies a batch; a table that was dropped and made again has other jobs."""
+    """Return the identity of a batch; it changes if the table is dropped and created again."""
     created = round(table.created.timestamp() * 1_000)
     return f"penstock_{table.dataset_id}_{table.table_id}_{created}_{batch.number:012d}"
 

@@ -30,7 +30,7 @@ def query_bigquery(sink: BigQuerySink, text: str, bounds: SinkQueryBounds) -> Qu
         raise InvalidInput("query", expected, text[:80], str(error)) from None
     except QueryTimeout:
         within = f"a query of at most {bounds.seconds:g} s"
-        raise InvalidInput("query", within, "a longer one", "Raise --timeout.") from None
+        raise InvalidInput("query", within, "a longer query", "Raise --timeout.") from None
     except SinkUnavailable as error:
         raise InvalidInput("query", "a sink that is available", sink.name, str(error)) from None
     except google_errors() as error:

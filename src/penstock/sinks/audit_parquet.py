@@ -4,8 +4,8 @@
     _manifest/journal/000000000012.json
 
 Files are written under a temporary name, flushed to disk and renamed; the manifest entry comes last
-and is linked into place, which fails if it exists. So of two writers one wins, and a file without
-an entry is never read.
+and is linked into place, which fails if it exists. Only one of two writers therefore succeeds, and
+a file without an entry is never read.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ParquetSink:
         return found
 
     def paths(self, relation: str) -> list[Path]:
-        """Return the files that a reader of a log reads."""
+        """Return the files to read for a log."""
         return [self.root / file.path for one in self.entries(relation) for file in one.files]
 
     def unlisted(self) -> list[str]:
@@ -215,7 +215,7 @@ class ParquetSink:
         try:
             return msgspec.json.decode(path.read_bytes(), type=ManifestEntry)
         except msgspec.DecodeError as error:
-            raise SinkUnavailable(f"{path} is no manifest entry: {error}") from None
+            raise SinkUnavailable(f"{path} is not a manifest entry: {error}") from None
 
     def _temporary(self, suffix: str) -> Path:
         folder = self.root / _TEMPORARY

@@ -29,7 +29,7 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkQueryBounds:
-    """What a query may use. memory_mb applies to files, bytes_max to warehouses billed by bytes."""
+    """Bounds of a query. memory_mb applies to files, bytes_max to warehouses billed by bytes."""
 
     rows_max: int = 1_000
     seconds: float = 30.0
@@ -95,7 +95,8 @@ def _execute(duckdb: Any, connection: Any, text: str, rows_max: int, seconds: fl
             return
         is_late.set()
         connection.interrupt()
-        # An interrupt that arrives before the query has started is lost: send it until it works.
+        # An interrupt that arrives before the query has started is lost: repeat it until it takes
+        # effect.
         while not is_over.wait(0.05):
             connection.interrupt()
 
@@ -108,7 +109,7 @@ def _execute(duckdb: Any, connection: Any, text: str, rows_max: int, seconds: fl
     except duckdb.Error as error:
         if is_late.is_set():
             expected = f"a query of at most {seconds:g} s"
-            raise InvalidInput("query", expected, "a longer one", "Raise --timeout.") from None
+            raise InvalidInput("query", expected, "a longer query", "Raise --timeout.") from None
         raise InvalidInput(
             "query", "a query that DuckDB can execute", text[:80], str(error)
         ) from None

@@ -22,13 +22,13 @@ def _filters(function: Any) -> Any:
     """Add the options that `list` and `show` share."""
     for option in reversed(
         (
-            click.option("--customer", metavar="ID", help="Results of this customer only."),
+            click.option("--customer", metavar="ID", help="Only results of this customer."),
             click.option("--mode", metavar="NAME", help="Only this mode."),
             click.option("--phase", metavar="NAME", help="Only this phase."),
             click.option("--measure", type=click.Choice(get_args(Measure)), metavar="NAME",
                          help=f"One of {', '.join(get_args(Measure))}."),
             click.option("--days", type=click.IntRange(1, 90), default=28, show_default=True,
-                         help="Days that are counted."),
+                         help="Number of days to count."),
         )
     ):  # fmt: skip
         function = option(function)
@@ -85,9 +85,9 @@ def show(app: App, /, **given: Any) -> None:
 @click.option("--limit", type=_LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def breaches(app: App, /, *, limit: int, since: str | None, **given: Any) -> None:
-    """List breaches with their minutes, newest first; of the last 28 days unless --since is given.
+    """List breaches, newest first; those of the last 28 days unless --since is given.
 
-    A run breaches its SLA when it starts too late, or when its threshold passes before it started.
+    A run breaches its SLA when it starts too late, or when the threshold passes before it starts.
     """
     with app.connect() as client:
         now = client.now()

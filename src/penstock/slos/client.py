@@ -1,4 +1,4 @@
-"""Use cases of service levels: how targets are met, and every breach."""
+"""Use cases of service levels: results against targets, and breaches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.slos.store import breach_list, live_breaches, slo_list, slo_points
 __all__ = ["Slos"]
 
 DAYS: Final = 28
-_DAYS = Meta(description="Days that are counted, up to now.", ge=1, le=90)
+_DAYS = Meta(description="Number of days to count, up to now.", ge=1, le=90)
 _MEASURE = Meta(description="Return only this measure.")
 _MODE = Meta(description="Return only this mode.")
 _KIND = Meta(description="Return only breaches of flows, of phases or of runs.")
@@ -87,10 +87,10 @@ class Slos:
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[SloBreach]:
-        """List breaches with their minutes, newest first; those of the last 28 days by default.
+        """List breaches, newest first; by default those of the last 28 days.
 
-        Flows and phases that missed their targets, also open ones, and runs that missed their SLA;
-        a run that has not started breaches when its threshold passes.
+        Flows and phases, open ones included, that missed their targets, and runs that missed their
+        SLA; a run that has not started breaches when its threshold passes.
         """
 
         def read(after: Sequence[Any] | None) -> list[tuple[int, BreachRow]]:

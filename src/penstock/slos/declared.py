@@ -1,4 +1,4 @@
-"""What the setting `slos` declares: the window, objectives, and targets that differ. Pure.
+"""The setting `slos`: the window, objectives, and changed targets. Pure.
 
 A declaration in code (`slo=` of a phase, the options of a mode) is the default of a target; an
 entry of `targets` that matches replaces it, the most specific one if several do.
@@ -42,7 +42,7 @@ class TargetSpec(Record):
 
 
 class SloSettings(Record):
-    """The setting `slos`."""
+    """The parsed and checked setting `slos`."""
 
     window: _Text = "28d"
     """Window of error budgets."""
@@ -65,7 +65,7 @@ def parse_slos(table: object) -> SloSettings:
             if spec.target is None and spec.objective is None:
                 raise InvalidInput(path, "a target, an objective, or both", "neither")
             if not MEASURES[spec.measure].has_mode and (spec.mode or spec.phase):
-                raise InvalidInput(path, f"no mode and no phase: {spec.measure} has none", "one")
+                raise InvalidInput(path, f"no mode or phase for {spec.measure}", "one")
             if isinstance(spec.target, str) and spec.measure != LATENCY:
                 raise InvalidInput(f"{path}.target", f"a number, for {spec.measure}", spec.target)
             spec.value()
@@ -77,7 +77,7 @@ def parse_slos(table: object) -> SloSettings:
 
 
 class TargetChange(Record):
-    """What the settings say about a target; None where they say nothing."""
+    """Settings of a target; None where they are not set."""
 
     target: float | None = None
     objective: float | None = None
@@ -94,7 +94,8 @@ def override_of(
 ) -> TargetChange:
     """Return target and objective of the most specific entries that match; the later of equals.
 
-    customer: None for what holds for every customer. An entry without a phase is about whole flows.
+    customer: None for entries that apply to every customer. An entry without a phase applies to
+    whole flows.
     """
     found = TargetChange()
     ranked = sorted(specs, key=_given)
@@ -114,7 +115,7 @@ def override_of(
 
 
 def customers_named(specs: Sequence[TargetSpec], pipeline: str) -> list[str]:
-    """Return the customers that have targets of their own for a pipeline."""
+    """Return the customers that have their own targets for a pipeline."""
     return sorted(
         {
             spec.customer
@@ -125,7 +126,7 @@ def customers_named(specs: Sequence[TargetSpec], pipeline: str) -> list[str]:
 
 
 def _given(spec: TargetSpec) -> int:
-    """Return how specific an entry is; a customer counts for more than anything else."""
+    """Return how specific an entry is; a customer outweighs all other fields."""
     return (
         4 * (spec.customer is not None) + 2 * (spec.pipeline is not None) + (spec.mode is not None)
     )

@@ -1,9 +1,9 @@
 """Every metric that Penstock exposes, declared once.
 
 The registries of processes, the fleet figures of the API, the reference page and the generated
-dashboards and rules are read from this list. `scope` says who exposes a metric: `process` (every
-process that counts what it did itself), `api` (the server), `fleet` (the API, from the database, so
-that one scrape covers the installation). Metrics of alert rules are derived from those rules
+dashboards and rules are read from this list. `scope` says where a metric is exposed: `process`
+(every process, about itself), `api` (the server), `fleet` (the API, from the database, so that one
+scrape covers the installation). Metrics of alert rules are derived from those rules
 (`assets.alert_metrics`).
 """
 
@@ -15,13 +15,15 @@ from typing import Final, Literal, NamedTuple
 CUSTOMER: Final = "customer"
 """Label that metrics with `by_customer` have if the setting `customer_label` is on."""
 LABEL_VALUES_MAX: Final = 500
-"""Values of a label that come from users' names; further ones are counted as `other`."""
+"""Maximum number of values of a label that users' names determine; further ones are counted as
+`other`.
+"""
 QUICK: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 LONG: Final = (0.01, 0.1, 1, 10, 60, 300, 900, 1_800, 3_600, 7_200, 21_600, 43_200)
 
 
 class DeclaredMetric(NamedTuple):
-    """A metric: its name, as Prometheus shows it, and what it means."""
+    """A metric: its Prometheus name and its description."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -145,7 +147,7 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
     _counter("consumer_requests", "Push requests that a consumer responded to, by HTTP status.",
              "subscription", "status"),
     _counter("sink_errors", "Failures of a consumer's sink.", "subscription", "error_type"),
-    _counter("replica_reads", "Reads that tolerate lag, by the server that answered: replica or "
+    _counter("replica_reads", "Reads that tolerate lag, by the server that served them: replica or "
              "primary.", "server"),
     _gauge("replica_lag_seconds", "How far the read replica was behind at the last check."),
     _counter("service_errors", "Steps of services that failed and are repeated.", "service"),
@@ -154,7 +156,7 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
     _counter("telemetry_dropped", "Spans, log records and lineage events that were dropped "
              "because their queue was full or their receiver failed.", "signal"),
 )  # fmt: skip
-"""Metrics of what a process did itself."""
+"""Metrics of a single process."""
 
 API: Final[Sequence[DeclaredMetric]] = _scoped(
     "api",
@@ -170,7 +172,7 @@ API: Final[Sequence[DeclaredMetric]] = _scoped(
 
 FLEET: Final[Sequence[DeclaredMetric]] = _scoped(
     "fleet",
-    _gauge("up", "Whether the database answers."),
+    _gauge("up", "Whether the database responds."),
     _gauge("runs", "Active runs by state.", "state"),
     _gauge("runs_today", "Runs that ended since midnight UTC.", "end"),
     _gauge("flows", "Open flows that a phase holds up, by its state.", "state"),
@@ -196,7 +198,7 @@ FLEET: Final[Sequence[DeclaredMetric]] = _scoped(
            "Share of requests that had to wait, over the last five minutes.", "limit"),
     _gauge("alerts", "Open alerts by rule and severity.", "rule", "severity"),
 )  # fmt: skip
-"""Figures of the whole installation, read from the database at a scrape."""
+"""Metrics of the whole installation, read from the database at a scrape."""
 
 DECLARED: Final[Sequence[DeclaredMetric]] = (*PROCESS, *API, *FLEET)
 _BY_NAME: Final = {metric.name: metric for metric in DECLARED}

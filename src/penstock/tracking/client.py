@@ -92,7 +92,7 @@ class Tracking:
         cursor: Cursor = None,
         limit: PageLimit = 100,
     ) -> Page[Execution]:
-        """List everything that executed for one cause, newest first.
+        """List all executions that belong to one cause, newest first.
 
         Runs of flows, single runs, external reports, evaluations of gates that started nothing
         (`skipped`), and deliveries of messages.
@@ -136,7 +136,7 @@ class Tracking:
         kinds: Annotated[str | None, _KINDS] = None,
         customer: CustomerOrDefault = None,
     ) -> SearchResult:
-        """Find objects of any kind by a text; at most four of each kind.
+        """Search for objects of any kind; at most four of each kind.
 
         Fragments are compared with the newest ids of each kind. Entities are those of the customer.
         """
@@ -195,7 +195,7 @@ def _chosen(kinds: str | None) -> frozenset[str]:
     given = [word.strip() for word in kinds.split(",") if word.strip()]
     for word in given:
         if word not in KINDS:
-            raise InvalidInput("kinds", f"some of {', '.join(KINDS)}", word)
+            raise InvalidInput("kinds", f"kinds from {', '.join(KINDS)}", word)
     return frozenset(given)
 
 

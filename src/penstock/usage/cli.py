@@ -60,11 +60,11 @@ def list_(app: App) -> None:
 @click.argument("amount", type=click.FloatRange(min=0, min_open=True))
 @_PERIOD
 @click.option("--warn", type=click.FloatRange(1, 100), default=80.0, show_default=True,
-              metavar="PERCENT", help="Percent of the amount from which to warn.")  # fmt: skip
+              metavar="PERCENT", help="Percentage of the amount at which to warn.")  # fmt: skip
 @click.option("--hard-stop", is_flag=True, help="Hold runs back once the amount is used up.")
 @click.pass_obj
 def set_(app: App, /, scope: Any, subject: str, amount: float, **given: Any) -> None:
-    """Set what a pipeline or a customer may cost, by the rates that its processors declare."""
+    """Set the budget of a pipeline or customer, in the unit of its processors' declared rates."""
     wanted = NewBudget(
         scope=scope, subject=subject, amount=amount, period=given["period"],
         warn_percentage=given["warn"], is_hard=given["hard_stop"],
@@ -78,10 +78,10 @@ def set_(app: App, /, scope: Any, subject: str, amount: float, **given: Any) -> 
 @click.argument("scope", type=_SCOPE)
 @click.argument("subject")
 @_PERIOD
-@click.option("--reason", default="", help="Why, for the journal.")
+@click.option("--reason", default="", help="Reason, recorded in the journal.")
 @click.pass_obj
 def lift(app: App, scope: Any, subject: str, *, period: Any, reason: str) -> None:
-    """Let a budget exceed its amount until the period ends, and resume its runs."""
+    """Lift a budget until its period ends, and resume its runs."""
     with app.connect() as client:
         made = client.budgets.lift(scope, subject, period=period, reason=reason)
     app.emit(made, lambda: _print(made))
@@ -118,11 +118,11 @@ def _print(one: Budget) -> None:
 @click.option("--measure", type=click.Choice(get_args(AnomalyMeasure)), metavar="NAME",
               help=f"One of {', '.join(get_args(AnomalyMeasure))}.")  # fmt: skip
 @click.option("--open", "only_open", is_flag=True,
-              help="Only processors whose newest execution is outside.")  # fmt: skip
+              help="Only processors whose newest execution is out of range.")  # fmt: skip
 @click.option("--limit", type=_LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def anomalies(app: App, /, *, limit: int, **given: Any) -> None:
-    """List executions outside the quantiles of those before them, with that history."""
+    """List executions outside the range of earlier ones, with that history."""
     with app.connect() as client:
         page = collect(
             lambda n, cursor: client.anomalies.list(**given, limit=n, cursor=cursor), limit
@@ -145,7 +145,7 @@ def anomalies(app: App, /, *, limit: int, **given: Any) -> None:
 @click.command("pools", cls=Command)
 @click.pass_obj
 def pools(app: App) -> None:
-    """Show the load of pools, and how many workers they need."""
+    """Show the load of pools and the number of workers they need."""
     with app.connect() as client:
         found = client.pools.list()
     app.emit_page(

@@ -43,7 +43,7 @@ def test_list_and_show(stage: Stage, clock: VirtualClock) -> None:
     found = breakers.get("nba", DAY, "raw", customer="acme")
     assert found.text == (
         "Open for 20m after 5 failures in a row; a trial is allowed in 40m. A reset allows all "
-        "starts at once. It holds up 1 flow."
+        "starts immediately. It holds up 1 flow."
     )
     assert [f.kind for f in found.recent] == ["run"] * 5
     assert {f.text for f in found.recent} == {"VALIDATION_ERROR"}

@@ -44,7 +44,9 @@ OVERLAP_MAX_US = 30 * DAY
 RATE_MIN, RATE_MAX = 0.001, 100_000
 REASON_MAX = 500
 
-_NAME = Meta(description="Label that says what the key is for.", examples=["nightly-worker"])
+_NAME = Meta(
+    description="Label that describes the purpose of the key.", examples=["nightly-worker"]
+)
 _ROLE = Meta(description="Role of the key: admin, operator, worker or viewer.")
 _CUSTOMER = Meta(description="Customer that the key is restricted to; null for all customers.")
 _EXPIRES = Meta(description="Lifetime as a duration such as `90d`; unlimited when omitted.")

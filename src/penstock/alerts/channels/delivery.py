@@ -28,13 +28,13 @@ from penstock.exports import DISTRIBUTION
 
 TIMEOUT_SECONDS: Final = 15.0
 ONE_NOTICE: Final = frozenset({400, 413, 414, 422})
-"""Statuses that refuse this notice rather than the channel."""
+"""HTTP statuses that reject this notice, not the channel."""
 SYSTEM: Final = ""
 """Channels belong to the installation: their secrets are not those of a customer."""
 
 
 class NoticeRefused(PenstockError):
-    """A channel did not take a notice; `is_of_notice`: another notice might be accepted."""
+    """A channel did not accept a notice; with `is_of_notice`, it might accept another one."""
 
     code = "alerts.refused"
 
@@ -95,7 +95,7 @@ class Deliveries:
         except RequestFailed as error:
             raise NoticeRefused(f"{spec.kind}: {error.kind}") from None
         except InvalidInput as error:
-            # The address may be a secret: say what is wrong with it, not what it is.
+            # The address may be a secret: the error describes the problem and omits the address.
             raise NoticeRefused(f"{spec.kind}: its address must be {error.expected}") from None
         if not 200 <= reply.status < 300:
             raise NoticeRefused(
@@ -137,7 +137,7 @@ class Deliveries:
         library = _load_apprise()
         sender = library.Apprise()
         if not sender.add(self._value(spec.url_secret)):
-            raise NoticeRefused("apprise: the secret is not an address that it knows")
+            raise NoticeRefused("apprise: the secret is not an address that it supports")
         kind = "success" if content.change == "resolved" else "warning"
         body = "\n".join(content.lines()) or content.title
         if not sender.notify(title=content.title, body=body, notify_type=kind):

@@ -63,7 +63,7 @@ SharedNote: TypeAlias = Annotated[
     InBody("note"),
     Meta(description="Note for others, shown with the alerts and in notices."),
 ]
-Ended: TypeAlias = Annotated[bool, Meta(description="Also return silences that have ended.")]
+Ended: TypeAlias = Annotated[bool, Meta(description="Include silences that have ended.")]
 
 
 class Alerts(AlertChannels):
@@ -114,23 +114,25 @@ class Alerts(AlertChannels):
         return self._store.read(lambda tx: self._shown(tx, self._must(tx, alert_id)))
 
     def acknowledge(self, alert_id: AlertId, *, note: Note = None) -> StoredAlert:
-        """Acknowledge an alert: a person deals with it; its recurrence makes no more notices."""
+        """Acknowledge an alert: a person is handling it. Recurrences send no more notices."""
 
         def body(tx: Tx) -> StoredAlert:
             row = self._must(tx, alert_id)
             if not alert_acknowledge(tx, [row.alert_id], self._actor, note):
-                raise Conflict(f"{alert_id} is {row.state}: only an open alert is acknowledged.")
+                raise Conflict(
+                    f"{alert_id} is {row.state}: only an open alert can be acknowledged."
+                )
             return self._shown(tx, self._must(tx, alert_id))
 
         return self._store.write(body)
 
     def resolve(self, alert_id: AlertId, *, note: Note = None) -> StoredAlert:
-        """Resolve an alert by hand. A rule whose condition still holds opens it again."""
+        """Resolve an alert manually. A rule whose condition still holds opens it again."""
 
         def body(tx: Tx) -> StoredAlert:
             row = self._must(tx, alert_id)
             if not alert_resolve_many(tx, [row.alert_id], self._actor, note):
-                raise Conflict(f"{alert_id} is resolved already.")
+                raise Conflict(f"{alert_id} is already resolved.")
             return self._shown(tx, self._must(tx, alert_id))
 
         return self._store.write(body)
@@ -150,9 +152,9 @@ class Alerts(AlertChannels):
         )
 
     def silence(self, silence: NewSilence) -> Silence:
-        """Add a silence: matching alerts make no notices until it ends.
+        """Add a silence: no notices are sent about matching alerts until it ends.
 
-        They stay visible as `silenced`. What still fires at the end is reported then.
+        They stay visible as `silenced`. Those that still fire when it ends are reported then.
         """
 
         def body(tx: Tx) -> Silence:
@@ -199,7 +201,7 @@ class Alerts(AlertChannels):
             if silence_get(tx, number, customer) is None:
                 raise NotFound("silence", silence_id)
             if not silence_end(tx, number, self._actor):
-                raise Conflict(f"{silence_id} has ended already.")
+                raise Conflict(f"{silence_id} has already ended.")
             return self._silence(tx, number)
 
         return self._store.write(body)
@@ -246,7 +248,7 @@ class Alerts(AlertChannels):
         return found
 
     def _draft(self, tx: Tx, silence: NewSilence) -> SilenceDraft:
-        """Return the silence to store; check what it selects and how long it lasts."""
+        """Return the silence to store; check its selection and its duration."""
         customer = self._names.customer_key(tx, silence.customer)
         dedupe_key = None
         if silence.alert_id is not None:

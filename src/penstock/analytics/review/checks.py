@@ -22,7 +22,7 @@ from penstock.analytics.review.records import (
 
 NACK_RATE: Final = 0.10
 NACKS_FROM: Final = 10
-"""Attempts or deliveries below which a nack rate says nothing."""
+"""Minimum number of attempts or deliveries for a meaningful nack rate."""
 HISTORICAL_A_DAY: Final = 5
 OVERRIDES_A_DAY: Final = 3
 FAILURE_RATE: Final = 0.05
@@ -38,7 +38,7 @@ _ADVICE: Final = {
     "same_day": "Check whether the producer publishes its completion, and on time.",
     "historical": "Schedule a backfill of the missing days.",
     "optional": "Find out whether the source is unreliable, or stop asking for it.",
-    "overrides": "Mend the cause: repeated overrides hide it.",
+    "overrides": "Fix the cause: repeated overrides hide it.",
 }
 
 

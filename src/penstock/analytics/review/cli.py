@@ -20,7 +20,7 @@ from penstock.core.errors import InvalidInput
 def health(app: App, pipeline: str | None, customer: str | None) -> None:
     """Run the daily checks: nacks, missing tables, overrides, failures, late starts.
 
-    Exits with 1 if a check fails, so that a scheduled job notices.
+    Exits with 1 if a check fails, so that a scheduled job can detect it.
     """
     with app.connect() as client:
         found = client.reviews.health(pipeline=pipeline, customer=customer)
@@ -41,13 +41,13 @@ def health(app: App, pipeline: str | None, customer: str | None) -> None:
 
 @click.command("report", cls=Command)
 @click.option("--week", "days", flag_value=7, type=int, default=7,
-              help="Seven days up to today, UTC; the default.")  # fmt: skip
+              help="Cover the seven days up to today, UTC (default).")  # fmt: skip
 @click.option("--days", "chosen", type=click.IntRange(1, 90), metavar="N",
-              help="Another number of days.")  # fmt: skip
+              help="Number of days to cover instead.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["markdown", "html"]),
               help="Markdown by default; HTML if --file ends with .html.")  # fmt: skip
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write it there instead of printing it.")  # fmt: skip
+              help="File to write to; printed if omitted.")  # fmt: skip
 @click.option("--pipeline", metavar="NAME", help="Only this pipeline.")
 @click.option("--customer", metavar="ID", help="Only this customer.")
 @click.pass_obj
@@ -55,7 +55,7 @@ def report(app: App, /, *, days: int, chosen: int | None, form: str | None, file
            pipeline: str | None, customer: str | None) -> None:  # fmt: skip
     """Write the weekly report: failures by kind, trends, and what to do about them.
 
-    The HTML file has its charts inline and requests nothing. With --json, prints the figures.
+    The HTML file has its charts inline and loads nothing. With --json, prints the figures.
     """
     with app.connect() as client:
         found = client.reviews.weekly(pipeline=pipeline, customer=customer, days=chosen or days)

@@ -31,13 +31,13 @@ def check_database_url(url: str) -> None:
 
 
 def check_pooler(url: str, pooler: str, direct_url: str) -> None:
-    """Raise SettingsError for settings of a pooler that does not exist."""
+    """Raise SettingsError for pooler settings without a pooler."""
     if pooler != "none" and not url.startswith(_POSTGRES):
         fix = "Leave it out: SQLite has no connections to pool."
         raise SettingsError("database_pooler", "none with a SQLite database", pooler, fix)
     if direct_url and pooler == "none":
         fix = "Set database_pooler, or leave database_direct_url out."
-        raise SettingsError("database_direct_url", "a pooler that it leads past", "none", fix)
+        raise SettingsError("database_direct_url", "a pooler that it bypasses", "none", fix)
     if direct_url:
         check_postgres_url("database_direct_url", direct_url)
 

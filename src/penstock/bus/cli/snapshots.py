@@ -56,7 +56,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 
 @snapshots.command("create")
 @click.argument("name")
-@click.option("--subscription", required=True, metavar="NAME", help="Subscription to take it of.")
+@click.option("--subscription", required=True, metavar="NAME", help="Subscription to snapshot.")
 @OWNER_OPTION
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Set a label.")
 @dry_run_option
@@ -74,12 +74,12 @@ def create(
 
 @snapshots.command("seek")
 @click.argument("name")
-@click.option("--subscription", required=True, metavar="NAME", help="Subscription to set to it.")
+@click.option("--subscription", required=True, metavar="NAME", help="Subscription to seek.")
 @OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def seek(app: App, name: str, subscription: str, customer: str | None, yes: bool) -> None:
-    """Deliver again what a snapshot had open, and what was published later; purge the rest."""
+    """Redeliver messages unacked in a snapshot or published later; purge the rest."""
     if not yes and not app.is_json:
         confirm(f"Set {subscription} to {name}, and purge what the snapshot had acked?")
     with app.connect() as client:

@@ -16,17 +16,17 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
 
 @click.group(cls=Group)
 def spool() -> None:
-    """List and deliver events that wait on disk for the server."""
+    """List and deliver events spooled on disk."""
 
 
 @spool.command("list")
 @FOLDER
-@click.option("--rejected", is_flag=True, help="List what the server refused instead.")
+@click.option("--rejected", is_flag=True, help="List the events that the server rejected instead.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=100, show_default=True,
               help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, folder: Path, rejected: bool, limit: int) -> None:
-    """List the events in FOLDER that wait for their delivery, oldest first."""
+    """List undelivered events in FOLDER, oldest first."""
     # Imported here because help needs none of it.
     from penstock.remote.spool import rejected_events, waiting_events
 
@@ -61,7 +61,7 @@ def list_(app: App, folder: Path, rejected: bool, limit: int) -> None:
 def flush(app: App, folder: Path) -> None:
     """Deliver the events in FOLDER, in order, without duplicates.
 
-    Exits with 5 if the server cannot be reached, and with 1 if it refused an event.
+    Exits with 5 if the server cannot be reached, and with 1 if it rejected an event.
     """
     # Imported here because help needs none of it.
     from penstock.remote.producer import SpoolingProducer

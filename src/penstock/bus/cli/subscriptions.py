@@ -82,12 +82,12 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--ack-deadline", default="60s", show_default=True, metavar="DURATION",
               help="Time to ack before a message is redelivered.")  # fmt: skip
 @click.option("--min-backoff", default="10s", show_default=True, metavar="DURATION",
-              help="Delay after the first failure; doubles with each one.")  # fmt: skip
+              help="Delay after the first failure; doubles with each further one.")  # fmt: skip
 @click.option("--max-backoff", default="10m", show_default=True, metavar="DURATION",
               help="Longest delay between attempts.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(1, 100), default=5, show_default=True,
               help="Delivery attempts before a message becomes a dead letter.")  # fmt: skip
-@click.option("--no-dead-letters", is_flag=True, help="Retry until the retention ends.")
+@click.option("--no-dead-letters", is_flag=True, help="Retry until the messages expire.")
 @click.option(
     "--dead-letter-topic", metavar="NAME", help="Topic for dead letters. Defaults to NAME.dlq."
 )
@@ -157,7 +157,7 @@ def create(app: App, /, name: str, **given: Any) -> None:
 
 
 def _auto_replay(given: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the automatic replay of the options; None without a health check."""
+    """Return the automatic replay that the options describe; None without a health check."""
     more = {"after": given["auto_replay_after"], "rate": given["auto_replay_rate"]}
     asked = {name: value for name, value in more.items() if value is not None}
     if given["auto_replay"] is None:
@@ -199,8 +199,8 @@ def pause(app: App, name: str, customer: str | None) -> None:
 def resume(app: App, name: str, customer: str | None) -> None:
     """Deliver the messages of a paused subscription again.
 
-    Messages that wait after a failure are due at once, also if the subscription was not paused:
-    use it when what a consumer writes to works again.
+    Messages waiting for a retry become due immediately, even if the subscription was not paused:
+    use it when the system that a consumer writes to has recovered.
     """
     with app.connect() as client:
         made = client.subscriptions.pause(name, False, customer=customer)
@@ -335,7 +335,9 @@ def _text(value: str | dict[str, Any]) -> str:
 
 
 def _reach(app: App, endpoint: str) -> str:
-    """Return the push endpoint, or why the settings forbid it; over a URL the API checks it."""
+    """Return the push endpoint, or why the settings forbid it; with a remote API, the server checks
+    it.
+    """
     # Imported here because help and completion need no settings, as in `App.settings`.
     from penstock.assembly.settings import egress_rules
 

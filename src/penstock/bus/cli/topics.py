@@ -74,7 +74,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 @OWNER_OPTION
 @click.option("--retention", default="7d", show_default=True, metavar="DURATION",
               help="How long messages are kept after publishing.")  # fmt: skip
-@click.option("--schema", metavar="NAME", help="Schema that messages must have, as JSON.")
+@click.option("--schema", metavar="NAME", help="Schema that messages must match, as JSON.")
 @click.pass_obj
 def create(app: App, name: str, customer: str | None, retention: str, schema: str | None) -> None:
     """Create a topic; does nothing if it already exists."""

@@ -1,6 +1,6 @@
 """Use cases of topics: create and read them, publish to them, look up a message.
 
-A topic belongs to a customer; without a customer it is a system topic. A published message is
+A topic belongs to a customer or, without one, to the system. A published message is
 durable when the call returns; publishing again under a dedupe id returns the first message.
 """
 
@@ -56,7 +56,7 @@ _MESSAGES = Meta(
     min_length=1,
     max_length=BATCH_MAX,
 )
-_RUN_ID = Meta(description="Run that publishes the messages; with its fencing token.")
+_RUN_ID = Meta(description="Run that publishes the messages; requires its fencing token.")
 _TOKEN = Meta(description="Fencing token of the run; 409 if the run is no longer held under it.")
 _MESSAGE_ID = Meta(
     description="Id of the message, as returned by publish.", examples=["4711"], max_length=20
@@ -81,7 +81,7 @@ class Topics:
             number = self._customer_key(tx, None)
             if customer is not None:
                 number = self._names.ensure_customer_keys(tx, [customer])[customer]
-            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
+            tx.after_commit(lambda: self._store.wake(["bound"]))  # its messages may start configs
             check_schema_settings(tx, spec.schema_settings, number)
             return topic_record(topic_declare(tx, spec, number, self._actor))
 
@@ -94,7 +94,7 @@ class Topics:
     def change(
         self, name: TopicPath, change: Callable[[Topic], Topic], *, customer: Owner = None
     ) -> StoredTopic:
-        """Replace the settings of a topic by what `change` makes of the current ones."""
+        """Replace the settings of a topic with the result of `change(current)`."""
         return self._put(name, change, customer, is_new=False)
 
     def _put(
@@ -122,7 +122,7 @@ class Topics:
                 )
             spec = topic_of(change(before))
             check_schema_settings(tx, spec.schema_settings, number)
-            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
+            tx.after_commit(lambda: self._store.wake(["bound"]))  # its messages may start configs
             return topic_record(topic_declare(tx, spec, number, self._actor))
 
         return self._store.write(body)
@@ -212,7 +212,7 @@ class Topics:
         return self._store.read(body)
 
     def why(self, message_id: Annotated[str, _MESSAGE_ID]) -> CauseTree:
-        """Return the tree of causes why a message has not been handled, by subscription."""
+        """Explain why a message has not been handled, by subscription, as a tree of causes."""
 
         def body(tx: Tx) -> CauseTree:
             found = self._message(tx, message_id)

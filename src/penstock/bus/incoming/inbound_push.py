@@ -1,7 +1,7 @@
 """Inbound push: the table of external push subscriptions that Penstock accepts messages from.
 
 Pure. The setting `incoming_push` names, for each path `/pubsub/push/{name}`, the issuer, the
-audience and the service account that its tokens must carry, and the topic that its messages are
+audience and the service account that its tokens must contain, and the topic that its messages are
 published to. A push to a name that is not in the table is rejected like one with an invalid token.
 """
 
@@ -45,7 +45,7 @@ class IncomingPush:
 
     @property
     def expected(self) -> ExpectedClaims:
-        """Claims that the sender's tokens must carry."""
+        """Claims that the sender's tokens must contain."""
         return ExpectedClaims(issuer=self.issuer, audience=self.audience, email=self.email)
 
 
@@ -67,7 +67,7 @@ def _one(name: str, row: Any, rules: EgressRules) -> IncomingPush:
         if field not in known:
             raise SettingsError(path, f"only {', '.join(sorted(known))}", field)
         if field in _TEXTS and (not isinstance(value, str) or not value.strip()):
-            raise SettingsError(f"{path}.{field}", "a text", value)
+            raise SettingsError(f"{path}.{field}", "a string", value)
     for field in _NEEDED:
         if field not in row:
             raise SettingsError(f"{path}.{field}", "a value", "nothing")

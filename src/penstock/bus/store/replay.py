@@ -1,6 +1,6 @@
 """Delivery generations: replay, seek, purge and expiry of deliveries.
 
-A replay gives one settled delivery a new generation and counts as a replay. A seek does so for
+A replay starts a new generation of one settled delivery and counts as a replay. A seek does so for
 everything published since a given time and purges what is older. Other subscriptions are not
 affected.
 """
@@ -26,7 +26,7 @@ from penstock.db.store import Row, Tx, first
 CHUNK: Final = 500
 SCAN_MAX: Final = 10_000
 COUNT_MAX: Final = 10_000
-"""Up to how many deliveries a dry run counts."""
+"""Maximum number of deliveries that a dry run counts."""
 
 
 class _Generation(NamedTuple):
@@ -45,7 +45,7 @@ class _Generation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A delivery that was given a new generation."""
+    """A delivery with a new generation."""
 
     message_id: int
     generation: int
@@ -128,7 +128,7 @@ def _add(tx: Tx, sub: SubscriptionRow, generations: Sequence[_Generation]) -> se
     own_key = {"subscription": sub.subscription_key, "ids": sorted(added)}
     undone = tx.rows("bus_generation_undo", own_key)
     move_up(tx, sub, (key for _, key in undone))
-    # A run is what directly follows its head: the part behind an added delivery is returned.
+    # A run directly follows its head, so the deliveries behind an added one are returned.
     return_runs(
         tx, sub,
         [
@@ -167,7 +167,7 @@ class Seek:
 
 def _check_attached(sub: SubscriptionRow) -> None:
     if sub.detached_at is not None:
-        raise Conflict(f"subscription {sub.name} is detached: it receives nothing more")
+        raise Conflict(f"subscription {sub.name} is detached and receives no more messages")
 
 
 def seek_begin(tx: Tx, sub: SubscriptionRow, to: int, actor: str) -> Seek:
@@ -252,7 +252,7 @@ def delivery_purge(
 
 
 def seek_count(tx: Tx, sub: SubscriptionRow, to: int) -> Seek:
-    """Return what a seek would do, each count up to COUNT_MAX; change nothing."""
+    """Count the effects of a seek, each up to COUNT_MAX; change nothing."""
     _check_attached(sub)
     now = tx.now()
     params = {

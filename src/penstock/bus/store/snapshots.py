@@ -1,8 +1,8 @@
 """Snapshots: the state of a subscription at a time, and the seek back to it.
 
-A snapshot is a time and copies nothing: `settled` and the deliveries say which messages were open
-then, because each has the times at which its generations began and ended. A seek makes those
-messages and all later ones open again, and settles the others.
+A snapshot is a time and copies nothing: the tables of settled and open deliveries show which
+messages were open then, because each row has the times at which its generation began and ended. A
+seek makes those messages and all later ones open again, and settles the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.core.naming import CustomerKey, SubscriptionKey, TopicKey
 from penstock.db.store import Tx, first
 
 LIFETIME: Final = 7 * DAY
-"""How long a snapshot can be sought to, from when its oldest open message was published."""
+"""Lifetime of a snapshot, counted from the publish time of its oldest open message."""
 LIFETIME_MIN: Final = HOUR
 
 
@@ -106,7 +106,7 @@ def snapshot_list(
 def snapshot_change(
     tx: Tx, found: SnapshotRow, *, labels: Mapping[str, str], expires_at: int
 ) -> SnapshotRow:
-    """Change the labels of a snapshot, and when it ends: not later than its lifetime."""
+    """Change the labels and the expiry of a snapshot; it cannot outlast its lifetime."""
     most = found.oldest_at + LIFETIME
     if not tx.now() < expires_at <= most:
         raise InvalidInput("expire_time", "a time in the future within 7 days", expires_at)
@@ -131,9 +131,7 @@ def snapshot_delete(tx: Tx, name: str, customer_key: CustomerKey, actor: str) ->
 def snapshot_seek_begin(tx: Tx, sub: SubscriptionRow, to: SnapshotRow, actor: str) -> Seek:
     """Start a seek to a snapshot of the same topic."""
     if to.topic_key != sub.topic_key:
-        raise Conflict(
-            f"snapshot {to.name} was taken of a subscription to another topic than {sub.name}'s"
-        )
+        raise Conflict(f"snapshot {to.name} and subscription {sub.name} belong to different topics")
     seek = seek_begin(tx, sub, to.oldest_at, actor)
     return progressed(seek, after_at=-1, after_id=0)
 
@@ -143,8 +141,8 @@ def snapshot_seek_step(
 ) -> Seek:
     """Run one bounded step of a seek to a snapshot, in its own transaction, until `is_done`.
 
-    First what the snapshot does not have is settled, by message id (`after_at` is -1); then what
-    it has is delivered again, by publishing time.
+    First, messages that are not in the snapshot are settled, by message id (`after_at` is -1); then
+    those in it are delivered again, by publish time.
     """
     params = {
         "subscription": sub.subscription_key,

@@ -1,4 +1,4 @@
-"""Bridges: which topics a bridge sends to an external transport, and which it receives from it.
+"""Bridges: the topics that a bridge sends to an external transport, and those that it receives.
 
 Pure. The setting `bridges` is a table by name:
 
@@ -61,7 +61,7 @@ class BridgeSettings:
         )
 
     def incoming(self) -> tuple[list[TopicSpec], list[SubscriptionSpec]]:
-        """Return what the external transport must have for the topics that are received."""
+        """Return the topics and subscriptions that receiving needs on the external transport."""
         topics: list[TopicSpec] = []
         subscriptions: list[SubscriptionSpec] = []
         for topic in self.receive:
@@ -110,7 +110,7 @@ def _one(name: str, row: Any) -> BridgeSettings:
     both = [one for one in receive if one in BridgeSettings(name=name, url=url, send=send).sent(
         receive)]  # fmt: skip
     if both:
-        raise SettingsError(path, "a topic either sent or received, or it would go in circles",
+        raise SettingsError(path, "a topic that is sent or received, not both (it would loop)",
                             both[0])  # fmt: skip
     return BridgeSettings(name=name, url=url, send=send, receive=receive)
 

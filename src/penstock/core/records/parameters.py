@@ -30,7 +30,7 @@ CustomerFilter: TypeAlias = Annotated[
 Owner: TypeAlias = Annotated[
     str | None,
     Wire("customer_id"),
-    Meta(description="Customer that owns the resource; omit it for a resource of the system."),
+    Meta(description="Customer that owns the resource; omit it for a system resource."),
 ]
 PipelineName: TypeAlias = Annotated[
     str,

@@ -1,8 +1,8 @@
-"""Why a first connection to PostgreSQL failed, and what to do about it.
+"""Explanation of a failed first connection to PostgreSQL, with a fix.
 
 libpq reports a failed connection as text without a code. A text that names one known cause becomes
 a short reason with its fix; any other (an unknown cause, several hosts that failed for different
-ones, a server with messages in another language) is shown as it is.
+ones, a server with messages in another language) is shown unchanged.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from typing import Final, NamedTuple
 
 VERSION_MIN: Final = 15
-"""The oldest major version of PostgreSQL that the tests pass on."""
+"""Oldest supported major version of PostgreSQL."""
 
 
 class ConnectFailure(NamedTuple):
-    """A reason, without punctuation at its end, and the sentence that says what to do."""
+    """A reason, without final punctuation, and a sentence with the fix."""
 
     reason: str
     fix: str
@@ -58,12 +58,12 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         ),
         (
             r"connection refused|no such file or directory",
-            "no server answers there",
+            "no server is listening there",
             f"Start PostgreSQL, or correct host and port {_WHERE}.",
         ),
         (
             r"timeout expired|timed out|no route to host|network is unreachable",
-            "the host did not answer in time",
+            "the host did not respond in time",
             f"Correct host and port {_WHERE}, or open the firewall between them.",
         ),
         (
@@ -91,7 +91,7 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
 
 
 def explain_failure(text: str) -> ConnectFailure:
-    """Return what a driver's error text means."""
+    """Explain the error text of a driver."""
     found = [(reason, fix, match) for pattern, reason, fix in _CAUSES
              if (match := pattern.search(text)) is not None]  # fmt: skip
     if len(found) != 1:
@@ -107,6 +107,6 @@ def is_too_old(version: int) -> bool:
 
 
 def show_version(version: int) -> str:
-    """Return libpq's number of a version as people write it: 15.4, and 9.6 for 90624."""
+    """Return the usual form of libpq's version number: 15.4 for 150004, 9.6 for 90624."""
     major, minor = divmod(version, 10_000)
     return f"{major}.{minor}" if major >= 10 else f"{major}.{minor // 100}"

@@ -1,7 +1,7 @@
-"""Whether a database file that is open still lies where it was opened.
+"""Check that an open database file is still at its path.
 
-SQLite goes on writing to a file that was removed or replaced: every commit succeeds, and all of
-them are lost when the process ends.
+SQLite keeps writing to a file that was removed or replaced: every commit succeeds, and all of them
+are lost when the process ends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class OpenFile:
         if self._opened is not None and _identity(self._path) != self._opened:
             raise StoreUnavailable(
                 f"{self._path} was removed or replaced while it was open: put it back, or restart "
-                f"process {os.getpid()} to use what is there now"
+                f"process {os.getpid()} to use the new file"
             )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and number of a file; None if there is none."""
+    """Return device and inode of a file; None if it does not exist."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

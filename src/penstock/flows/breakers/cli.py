@@ -1,4 +1,4 @@
-"""`penstock breakers`: which phases are stopped after failures, why, and how to let them go on."""
+"""`penstock breakers`: list, explain and reset the breakers of phases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def breakers() -> None:
 
 
 @breakers.command("list")
-@click.option("--all", "everything", is_flag=True, help="Include closed ones that count failures.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Include closed breakers that have counted failures."
+)
 @click.option("--pipeline", metavar="NAME", help="Only breakers of this pipeline.")
 @click.option("--partition", metavar="TEXT", help="Only breakers of this partition.")
 @click.option("--phase", metavar="NAME", help="Only breakers of this phase.")
@@ -59,7 +61,7 @@ def list_(app: App, /, *, everything: bool, limit: int, **given: Any) -> None:
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.pass_obj
 def show(app: App, pipeline: str, partition: str, phase: str, customer: str | None) -> None:
-    """Explain a breaker: its failures, and the flows that it holds up."""
+    """Explain a breaker: its failures, and the flows that it blocks."""
     with app.connect() as client:
         found = client.breakers.get(pipeline, partition, phase, customer=customer)
         now = client.now()
@@ -90,7 +92,7 @@ def _print(found: BreakerDetail, now: int) -> None:
 @dry_run_option
 @click.pass_obj
 def reset(app: App, /, **given: Any) -> None:
-    """Close a breaker; the gates that it held up are evaluated again immediately."""
+    """Close a breaker; the gates that it blocked are evaluated again immediately."""
     with app.connect() as client:
         done = client.breakers.reset(BreakerTarget(**given))
     one, count = done.breaker, len(done.flow_ids)

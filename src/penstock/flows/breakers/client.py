@@ -1,7 +1,7 @@
 """Use cases of breakers: list, explain, reset.
 
-A reset is one transaction that forgets the failures, appends to the audit trail and the journal,
-resolves the alert and has the gates of the partition evaluated again.
+A reset is one transaction that clears the failures, appends to the audit trail and the journal,
+resolves the alert and requests a new evaluation of the partition's gates.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ __all__ = ["Breakers"]
 CHANNEL: Final = "flows"
 
 _PARTITION = Meta(description="Partition of the data, such as `2025-12-31`.", max_length=500)
-_PHASE = Meta(description="Phase whose breaker it is.", max_length=200)
-_STATE = Meta(description="open: only open breakers; all: also closed ones that counted failures.")
+_PHASE = Meta(description="Phase of the breaker.", max_length=200)
+_STATE = Meta(
+    description="open: only open breakers; all: also closed ones that have counted failures."
+)
 
 
 class Breakers:
@@ -112,7 +114,7 @@ class Breakers:
         *,
         customer: CustomerOrDefault = None,
     ) -> BreakerDetail:
-        """Explain a breaker: its failures, the flows that it holds up, when it allows a trial."""
+        """Explain a breaker: its failures, the flows that it blocks, and when it allows a trial."""
         wanted = BreakerTarget(
             pipeline=pipeline, partition=partition, phase=phase, customer=customer
         )
@@ -124,7 +126,7 @@ class Breakers:
         return self._store.read(body)
 
     def reset(self, target: BreakerTarget) -> BreakerReset:
-        """Close a breaker and evaluate the gates that it held up. Its failures are forgotten."""
+        """Close a breaker and evaluate the gates that it blocked. Its failures are cleared."""
         who = self._actor
 
         def body(tx: Tx) -> BreakerReset:

@@ -17,7 +17,7 @@ from penstock.flows.gates.verdict import Decision
 
 
 def breaker_record(row: BreakerRow, now: Micros) -> PhaseBreaker:
-    """Return the record of a breaker."""
+    """Convert a breaker row to its public record."""
     breaker = row.breaker
     return PhaseBreaker(
         customer=row.customer_id,
@@ -67,7 +67,7 @@ def _text(row: BreakerRow, now: Micros, blocked: int) -> str:
     wait = format_duration(max(0, next_at - now))
     if row.probe_at is not None:
         return f"{words}; a trial is running. Without a result, the next is in {wait}.{held}"
-    return f"{words}; a trial is allowed in {wait}. A reset allows all starts at once.{held}"
+    return f"{words}; a trial is allowed in {wait}. A reset allows all starts immediately.{held}"
 
 
 def _failure(row: FailureRow) -> BreakerFailure:

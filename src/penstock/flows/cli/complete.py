@@ -28,13 +28,15 @@ _OUTCOMES = {
     "--phase", metavar="NAME", help="Phase of the processor. Required if several phases have it."
 )
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
-@click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; the open flow's mode if omitted.")
 @click.option("--status", type=click.Choice(["success", "partial", "failed"]), default="success",
               show_default=True, help="Result; partial counts as completed.")  # fmt: skip
 @click.option("--execution-id", metavar="TEXT", help="Id of the execution, to ignore duplicates.")
 @click.option("--correlation-id", metavar="TEXT", help="Correlation id to record.")
-@click.option("--records", type=click.IntRange(0), metavar="N", help="Count of processed records.")
-@click.option("--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality, from 0 to 1.")
+@click.option("--records", type=click.IntRange(0), metavar="N", help="Number of processed records.")
+@click.option(
+    "--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality score from 0 to 1."
+)
 @click.option("--entities", type=JSON, metavar="JSON|@FILE",
               help="Changed entities: an object of id lists by kind.")  # fmt: skip
 @click.option(

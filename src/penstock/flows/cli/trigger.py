@@ -20,7 +20,7 @@ from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 @click.option(
     "--mode",
     metavar="NAME",
-    help="Mode of the flow; that of the partition's newest flow, else `manual`.",
+    help="Mode of the flow. Default: the mode of the partition's newest flow, else `manual`.",
 )
 @click.option(
     "--config-id",

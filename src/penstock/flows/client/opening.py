@@ -93,7 +93,7 @@ def flow_trigger(
     )
     # Superseded before the new flow starts, so that both never start a phase.
     for older in target.superseded:
-        reason = f"superseded by a new generation that {who} opened by hand"
+        reason = f"superseded by a new generation that {who} opened manually"
         flow_close(tx, older.flow_id, who, reason, stops_running=False)
     opened = flow_open(tx, store, info, opening, who)
     return opened._replace(superseded=tuple(older.flow_id for older in target.superseded))
@@ -111,7 +111,7 @@ def flow_open(
         if existing is None:
             raise Conflict(
                 f"generation {opening.generation} of {info.name} {opening.partition} was opened "
-                "before, and its flow is past its retention."
+                "before, and retention has deleted its flow."
             )
         return TriggerResult(existing, is_new=False)
     run_ids = flow_start(tx, store, info, flow_id, who)

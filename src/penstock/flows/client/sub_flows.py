@@ -1,9 +1,8 @@
 """Sub-flows: flows that a run waits for.
 
-Functions over a transaction. A wait is found again by its key in the next execution of the
-processor, which returns what the flow ended with. A run never waits for a flow that waits for it,
-directly or through others: under a lock of the customer's waits, every new wait is checked against
-those that exist.
+Functions over a transaction. The next execution of the processor finds a wait by its key and
+returns the result of the flow. A run never waits for a flow that waits for it, directly or through
+others: under a lock of the customer's waits, every new wait is checked against the existing ones.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from penstock.runs.store.sub_flows import (
 )
 
 DEPTH_MAX: Final = 8
-"""Number of flows that may wait for each other in a row."""
+"""Maximum depth of flows that wait for each other."""
 USABLE: Final = (FlowState.OPEN.value, FlowState.COMPLETE.value, FlowState.DEGRADED.value)
 """States of a sub-flow that the next attempt uses; after any other it opens a new generation."""
 
@@ -49,9 +48,9 @@ USABLE: Final = (FlowState.OPEN.value, FlowState.COMPLETE.value, FlowState.DEGRA
 def sub_flow_result(
     tx: Tx, names: NameResolver, held: HeldRun, wait_key: str, wanted: RunTrigger
 ) -> SubFlow | None:
-    """Return what a wait ended with; None if the run has to be suspended for it.
+    """Return the outcome of a wait; None if the run must be suspended for it.
 
-    A wait that is new is checked: raise what opening the flow would raise.
+    A new wait is validated: errors of opening the flow are raised here.
     """
     found = _found(tx, held, wait_key)
     if found is not None:
@@ -71,8 +70,8 @@ def sub_flow_suspend(
 ) -> bool:
     """Suspend a run until its sub-flow has ended; return False if its token is stale.
 
-    wait: the key of the wait, and the flow to open. A flow that has ended already returns the run
-    to the queue at once.
+    wait: the key of the wait, and the flow to open. A flow that has already ended returns the run
+    to the queue immediately.
     """
     wait_key, wanted = wait
     ordering_key_lock(tx, f"sub-flows:{held.customer_key}")
@@ -141,14 +140,16 @@ def _found(tx: Tx, held: HeldRun, wait_key: str) -> tuple[SubFlowRow, FlowRow] |
 
 
 def _check_target(tx: Tx, held: HeldRun, target: TriggerTarget) -> None:
-    """Raise Conflict if the run would wait for a flow that waits for it, or be too deep."""
+    """Raise Conflict if the run would wait for a flow that waits for it, or if the depth exceeds
+    the maximum.
+    """
     own = held.flow_id
     if own is None:
         return
     ancestors = {own: 0, **sub_flow_ancestors(tx, own, DEPTH_MAX)}
     if max(ancestors.values()) >= DEPTH_MAX:
         raise Conflict(
-            f"sub-flows may be nested {DEPTH_MAX} deep: trigger the flow without wait=True."
+            f"sub-flows can be nested at most {DEPTH_MAX} deep: trigger the flow without wait=True."
         )
     existing = [] if target.existing is None or target.is_new else [target.existing]
     for flow in (*existing, *target.superseded):

@@ -69,7 +69,7 @@ routes.post(
     Permission.OPERATE,
     Interventions.resolve,
     group="interventions",
-    example={"resolution": "the missing days were loaded by hand"},
+    example={"resolution": "the missing days were loaded manually"},
 )
 routes.post(
     "/interventions/{intervention_id}/approve",

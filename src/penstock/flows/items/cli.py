@@ -99,8 +99,12 @@ def _print_summaries(found: list[ItemSummary], flow_id: str) -> None:
 @items.command("retry")
 @click.argument("flow_id", type=FLOW)
 @click.argument("keys", nargs=-1, metavar="[ITEM]...")
-@click.option("--processor", metavar="NAME", help="Processor of the items, if there are several.")
-@click.option("--match", metavar="PATTERN", help="Only failed items whose key matches, as 2025-*.")
+@click.option(
+    "--processor", metavar="NAME", help="Processor of the items; required if there are several."
+)
+@click.option(
+    "--match", metavar="PATTERN", help="Only failed items whose key matches, such as 2025-*."
+)
 @click.option("--error-type", metavar="KIND", help="Only items that failed with this error.")
 @dry_run_option
 @click.pass_obj
@@ -112,10 +116,10 @@ def retry(
     match: str | None,
     error_type: str | None,
 ) -> None:
-    """Run items again: those named, the failed ones that match, or all that failed.
+    """Run items again: the named ones, the failed ones that match, or all failed ones.
 
-    Each item gets new attempts; its dead letter is closed. Items whose run has not ended are left
-    alone.
+    Each item gets new attempts; its dead letter is closed. Items whose run has not ended are
+    skipped.
     """
     request = ItemRetry(processor=processor, items=list(keys), match=match, error_type=error_type)
     with app.connect() as client:

@@ -28,15 +28,15 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
               show_default=True, help="Format of the file.")  # fmt: skip
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path),
               help="File to write; standard output for CSV when omitted.")  # fmt: skip
-@click.option("--since", metavar="WHEN", help="From this ISO time or age (7d).")
-@click.option("--until", metavar="WHEN", help="Before this ISO time or age.")
+@click.option("--since", metavar="WHEN", help="Only rows at or after this ISO time or age (7d).")
+@click.option("--until", metavar="WHEN", help="Only rows before this ISO time or age.")
 @click.option("--customer", metavar="ID", help="Only rows of this customer.")
 @click.pass_obj
 def export(app: App, /, kind: Any, form: str, file: Path | None, **given: Any) -> None:
     """Export ended runs, flows, journal entries or executions.
 
-    Rows are streamed in pages of 1,000. Cells that a spreadsheet would take for a formula get an
-    apostrophe in CSV. Parquet needs the package duckdb.
+    Rows are streamed in pages of 1,000. In CSV, cells that a spreadsheet would interpret as a
+    formula are prefixed with an apostrophe. Parquet needs the package duckdb.
     """
     if form == "parquet" and file is None:
         raise InvalidInput("--file", "a file for Parquet", None)
@@ -98,7 +98,7 @@ def _cell(value: Any, *, is_plain: bool) -> Any:
 
 
 def _to_parquet(path: Path, kind: Any, pages: Iterator[list[list[Any]]]) -> int:
-    """Write typed columns through a CSV file beside the target, which is read as a stream."""
+    """Write typed columns through a CSV file next to the target, which is read as a stream."""
     # Imported here because only Parquet needs it.
     from penstock.assembly.parquet import to_parquet
 

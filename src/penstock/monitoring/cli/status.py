@@ -25,9 +25,9 @@ MANY = 1_000
 
 @click.command("status", cls=Command)
 @click.option("--watch", "is_watched", is_flag=True,
-              help="Stay and refresh; q quits. Without a terminal, print once.")  # fmt: skip
+              help="Refresh continuously; q quits. Without a terminal, print once.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two refreshes.")  # fmt: skip
+              metavar="SECONDS", help="Time between refreshes.")  # fmt: skip
 @click.pass_obj
 def status(app: App, is_watched: bool, interval: float) -> None:
     """Show the queue, today's totals, live processes and open alerts."""
@@ -39,7 +39,7 @@ def status(app: App, is_watched: bool, interval: float) -> None:
 
 
 def _captured(app: App, client: UseCaseGroups) -> Any:
-    """Return what the command prints, as a frame of a live view."""
+    """Return the output of the command as a frame of a live view."""
     # Imported here because importing rich takes 100 ms.
     from rich.text import Text
 
@@ -99,7 +99,7 @@ def _sessions(client: UseCaseGroups) -> list[Session] | None:
 
 
 def _warnings(overview: Overview, sessions: Sequence[Session]) -> list[str]:
-    """Return a warning for each stall: an overdue occurrence, ready runs that are not claimed."""
+    """Return a warning for each stall: an overdue occurrence, or unclaimed ready runs."""
     found = []
     late = overdue(overview)
     waits = unclaimed(overview, live_workers(sessions, overview))

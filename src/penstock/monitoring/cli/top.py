@@ -27,30 +27,30 @@ SUBSCRIPTIONS_READ = 10
 
 @dataclass(frozen=True)
 class Situation:
-    """What one frame shows."""
+    """The data of one frame."""
 
     overview: Overview
     runs: list[Run]
     limits: list[Limit]
-    """Limits in use or waited for; empty for a key bound to a customer."""
+    """Limits with holders or waiters; empty for a key bound to a customer."""
     subscriptions: list[SubscriptionDetail] = field(default_factory=list)
     """Subscriptions with a backlog."""
 
 
 @click.command("top", cls=Command)
 @click.option("--sort", type=click.Choice(SORTS), default="time", show_default=True,
-              help="Order of the runs; `time` has the longest first.")  # fmt: skip
+              help="Order of the runs; `time` shows the longest first.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Only runs of this customer.")
 @click.option("--rows", type=click.IntRange(1, 500), default=20, show_default=True,
-              help="Maximum number of runs that are shown.")  # fmt: skip
+              help="Maximum number of runs to show.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two frames.")  # fmt: skip
+              metavar="SECONDS", help="Time between frames.")  # fmt: skip
 @click.pass_obj
 def top(app: App, sort: str, customer: str | None, rows: int, interval: float) -> None:
     """Show runs in progress, limits and backlogs, live.
 
     Keys: t, c, p and r sort by time, customer, pipeline and processor; q quits. Without a terminal,
-    or with --json, it prints one frame and ends.
+    or with --json, it prints one frame and exits.
     """
     chosen = [sort]
 
@@ -95,7 +95,7 @@ def _read(client: UseCaseGroups, customer: str | None) -> Situation:
 
 
 def sorted_runs(runs: Sequence[Run], sort: str) -> list[Run]:
-    """Return runs in an order; within equal names, the longest first."""
+    """Return runs in an order; within equal names, longest first."""
     ordered = sorted(runs, key=lambda run: (_since(run), run.run_id))
     if sort == "time":
         return ordered
@@ -166,7 +166,7 @@ def _backlog_table(seen: Situation) -> Any:
 
 
 def _add(table: Any, *cells: str) -> None:
-    """Add a row; names are shown as they are, without markup or control characters."""
+    """Add a row; names are escaped, so that markup and control characters have no effect."""
     # Imported here because importing rich takes 100 ms.
     from rich.text import Text
 

@@ -20,7 +20,7 @@ __all__ = ["Exports"]
 NO_END: Final = 2**62
 _KIND = Meta(description="What to export: runs, flows, journal or executions.")
 _SINCE = Meta(
-    description="First time: the end of runs and executions, the opening of flows, the entry."
+    description="Earliest end of runs and executions, opening of flows, or time of entries."
 )
 _UNTIL = Meta(description="Time before which rows are exported; no bound when omitted.")
 

@@ -1,8 +1,8 @@
-"""What the journal alone proves: every run is created once and ends once, every phase starts once.
+"""Checks of the journal alone: every run is created once and ends once, every phase starts once.
 
-Pure rules over journal entries in the order of their commits. The account keeps only what is not
-settled yet: runs without an end, ends without a creation (transactions may commit in another order
-than they began), and the phases that open flows have started.
+Pure rules over journal entries in the order of their commits. The account keeps only open items:
+runs without an end, ends without a creation (transactions may commit in another order than they
+began), and the phases that open flows have started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.core.ids import encode
 
 
 class Mismatch(NamedTuple):
-    """Something that cannot have happened: a kind, what it is about, and what is wrong."""
+    """An inconsistency: its kind, its subject and its description."""
 
     kind: str
     subject: str
@@ -26,7 +26,7 @@ class Mismatch(NamedTuple):
 
 
 class EndOfRun(NamedTuple):
-    """The end of a run as the journal has it (batch of `verify_ends`)."""
+    """The end of a run according to the journal (batch of `verify_ends`)."""
 
     run_id: int
     at: int
@@ -129,10 +129,10 @@ def places(details: Sequence[str | None]) -> list[tuple[str, str]]:
 def compare_starts(
     flow_id: int, stored: Sequence[tuple[str, str]], journalled: Sequence[tuple[str, str]]
 ) -> list[Mismatch]:
-    """Compare the phases that a flow has started with what the journal says."""
+    """Compare the phases that a flow has started with the journal."""
     subject, found = encode("flow", flow_id), []
     for place in sorted(set(stored) - set(journalled)):
-        text = f"{_named(place)} was started, and the journal does not say so"
+        text = f"{_named(place)} was started, but the journal has no start"
         found.append(Mismatch("start_without_entry", subject, text))
     for place in sorted(set(journalled) - set(stored)):
         text = f"the journal says that {_named(place)} was started, and it was not"
@@ -154,9 +154,9 @@ def compare_flow(
         text = f"the journal has {opened} openings of this flow, expected 1"
         return Mismatch("flow_opened", subject, text)
     if is_open and ended:
-        return Mismatch("flow_state", subject, f"it is {state}, and the journal says that it ended")
+        return Mismatch("flow_state", subject, f"it is {state}, but the journal has its end")
     if not is_open and not ended:
-        return Mismatch("flow_state", subject, f"it is {state}, and the journal has no end of it")
+        return Mismatch("flow_state", subject, f"it is {state}, but the journal has no end for it")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Reads of the verification: pages of the state with what the journal says about it."""
+"""Reads of the verification: pages of the state with the journal entries about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.schedules.store.configs import audit_links
 
 PAGE = 1_000
 CHAINS = 50
-"""Customers whose audit chains are compared with the journal in one statement."""
+"""Number of customers whose audit chains are compared with the journal in one statement."""
 
 
 def verify_ends(tx: Tx, ends: Sequence[EndOfRun], pruned_to: int) -> list[Mismatch]:
@@ -45,7 +45,7 @@ def verify_history(tx: Tx, since: int, until: int, ends: int, limit: int) -> lis
         Mismatch(
             "history_without_end",
             encode("run", run_id),
-            f"history says that it ended {state}, and the journal does not say so",
+            f"history has the end {state}, but the journal has none",
         )
         for run_id, state in tx.rows("verify_history_unknown", {**span, "limit": limit})
     ]
@@ -85,7 +85,7 @@ def verify_live(tx: Tx, after: int, pruned_to: int) -> tuple[int | None, list[Mi
             text = f"it is {state}, and the journal has no creation of it"
             found.append(Mismatch("run_without_creation", subject, text))
         if ended:
-            text = f"it is {state}, and the journal says that it ended"
+            text = f"it is {state}, but the journal has its end"
             found.append(Mismatch("run_state", subject, text))
     return (rows[-1][0] if len(rows) == PAGE else None), found
 

@@ -1,4 +1,4 @@
-"""`penstock backfill` and `penstock backfills`: process a range of partitions, and follow it."""
+"""`penstock backfill` and `penstock backfills`: process a range of partitions."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ PARTITION_STATES = tuple(state.value for state in PartitionState)
               help="Config that the flows belong to; required if several are active.")  # fmt: skip
 @click.option("--mode", metavar="NAME", help="Mode of the flows. Defaults to `backfill`.")
 @click.option("--phases", default="", metavar="NAMES",
-              help="Phases to start with, by commas; earlier ones are inherited.")  # fmt: skip
+              help="Comma-separated phases to start with; earlier ones are inherited.")  # fmt: skip
 @click.option("--no-downstream", is_flag=True, help="Do not continue with later phases.")
 @click.option("--parallelism", type=click.IntRange(1, 1_000), default=4, show_default=True,
               help="Partitions in progress at a time.")  # fmt: skip
 @click.option("--order", type=click.Choice(("oldest", "newest")), default="oldest",
-              show_default=True, help="Which end of the range starts first.")  # fmt: skip
+              show_default=True, help="Partition that starts first.")  # fmt: skip
 @click.option("--existing", type=click.Choice(("incomplete", "missing", "all")),
               default="incomplete", show_default=True,
-              help="Process what has not completed, what was never started, or all.")  # fmt: skip
+              help="Partitions to process: not completed, never started, or all.")  # fmt: skip
 @click.option("--one-pass", is_flag=True, help="Open a single flow for the whole range.")
 @click.option("--max-failures", "failures_max", type=click.IntRange(1), metavar="N",
-              help="Pause after this number of failed partitions.")  # fmt: skip
+              help="Pause after this many failed partitions.")  # fmt: skip
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
 @click.option("--parameters", type=JSON, metavar="JSON|@FILE", help="Parameters as one object.")
 @click.option("--priority", type=click.IntRange(1, 10), default=3, show_default=True,
@@ -62,7 +62,7 @@ PARTITION_STATES = tuple(state.value for state in PartitionState)
 def backfill(app: App, /, **given: Any) -> None:
     """Process a range of partitions in the background, a bounded number at a time.
 
-    Partitions that are complete or in progress are skipped. The scheduler process works it off, so
+    Partitions that are complete or in progress are skipped. The scheduler process executes it, so
     it continues when this command ends: `penstock backfills` lists, pauses, resumes and cancels.
 
     Preview the effect first: `penstock backfill nba --from 2025-11-01 --to 2025-11-30 --dry-run`.
@@ -217,13 +217,15 @@ def pause(app: App, backfill_id: str, reason: str) -> None:
 
 @backfills.command("resume")
 @click.argument("backfill_id", type=BACKFILL)
-@click.option("--failed", "again", is_flag=True, help="Also repeat what failed or was cancelled.")
+@click.option(
+    "--failed", "again", is_flag=True, help="Also repeat failed and cancelled partitions."
+)
 @click.option("--parallelism", type=click.IntRange(1, 1_000), metavar="N",
               help="New number of partitions in progress at a time.")  # fmt: skip
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def resume(app: App, backfill_id: str, again: bool, parallelism: int | None, reason: str) -> None:
-    """Continue a paused backfill, or repeat what failed in one that has ended."""
+    """Continue a paused backfill, or repeat the failed partitions of an ended one."""
     with app.connect() as client:
         done = client.backfills.resume(backfill_id, reason, again=again, parallelism=parallelism)
     text = f"{backfill_id} continues at {_share(done)}."
@@ -236,7 +238,7 @@ def resume(app: App, backfill_id: str, again: bool, parallelism: int | None, rea
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def cancel(app: App, backfill_id: str, reason: str, yes: bool) -> None:
-    """Cancel a backfill and its flows in progress; what is complete stays."""
+    """Cancel a backfill and its flows in progress; completed partitions are kept."""
     with app.connect() as client:
         if not yes and not app.is_json:
             now = client.backfills.get(backfill_id)

@@ -26,9 +26,13 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
 @click.option("--config-id", "config", metavar="CONFIG",
               help="Config that the flow belongs to; required if several are active.")  # fmt: skip
-@click.option("--mode", metavar="NAME", help="Mode; that of the partition's newest flow.")
+@click.option(
+    "--mode",
+    metavar="NAME",
+    help="Mode of the flow. Default: the mode of the partition's newest flow.",
+)
 @click.option("--force", is_flag=True,
-              help="Repeat what has completed; supersede what is in progress.")  # fmt: skip
+              help="Repeat completed work; supersede work in progress.")  # fmt: skip
 @click.option("--no-downstream", is_flag=True, help="Do not continue with later phases.")
 @click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
 @click.option("--parameters", type=JSON, metavar="JSON|@FILE", help="Parameters as one object.")
@@ -41,8 +45,9 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 def replay(app: App, /, **given: Any) -> None:
     """Run a partition again from a phase on, in a new generation.
 
-    Earlier phases are inherited. Without --force nothing is repeated that has completed. The
-    command shows what will run, what will be written again and how long it will take, and asks.
+    Earlier phases are inherited. Without --force, nothing that has completed is repeated.
+    The command shows what will run, what will be overwritten and how long it will take, and asks
+    for confirmation.
 
     Items of a processor that fans out are repeated with `penstock items retry`.
     """
@@ -153,7 +158,7 @@ def cancel(app: App, /, **given: Any) -> None:
               help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
 def slowest(app: App, /, *, since: str | None, **given: Any) -> None:
-    """List processors by how long their successful runs take, the slowest first."""
+    """List processors by how long their successful runs take, slowest first."""
     with app.connect() as client:
         began = parse_when(since, "since", client.now() if since else 0)
         at = None if began is None else to_datetime(began)

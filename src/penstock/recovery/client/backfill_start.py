@@ -1,4 +1,4 @@
-"""The start of a backfill: the partitions it processes, what that affects, and its rows.
+"""The start of a backfill: its partitions, its blast radius, and its rows.
 
 Functions over a transaction; a dry run and the start itself make the same choices.
 """
@@ -55,7 +55,7 @@ WORK_BATCH: Final = 1_000
 
 
 class ChosenPartitions(NamedTuple):
-    """What a request to start a backfill resolves to."""
+    """A resolved request to start a backfill."""
 
     info: PipelineInfo
     customer_id: str
@@ -80,7 +80,7 @@ class ChosenPartitions(NamedTuple):
 
 
 def backfill_choose(tx: Tx, names: NameResolver, request: BackfillRequest) -> ChosenPartitions:
-    """Check a request; return what it resolves to."""
+    """Check a request and resolve it."""
     info = names.pipeline(request.pipeline, "pipeline", tx)
     wanted = _flow_request(request)
     check_request(info, wanted)
@@ -119,7 +119,7 @@ def backfill_choose(tx: Tx, names: NameResolver, request: BackfillRequest) -> Ch
         busy = [f"{name} ({why})" for name, why in skipped.items() if why != COMPLETE]
         if busy and request.existing != "missing":
             raise Conflict(
-                f"a single flow over the range would repeat what is in progress: {busy[0]}. "
+                f"a single flow over the range would repeat work in progress: {busy[0]}. "
                 "Cancel it, or wait for it."
             )
         partitions, skipped = [range_text(request.first, request.last)], {}
@@ -127,7 +127,7 @@ def backfill_choose(tx: Tx, names: NameResolver, request: BackfillRequest) -> Ch
 
 
 def backfill_impact(tx: Tx, request: BackfillRequest, chosen: ChosenPartitions) -> BlastRadius:
-    """Return what a backfill affects."""
+    """Return the blast radius of a backfill."""
     plan, starts = chosen.plan, chosen.starts
     phases = phases_run(plan, request.phases, no_downstream=request.no_downstream)
     affected = affected_by(chosen.info.definition, plan, phases)

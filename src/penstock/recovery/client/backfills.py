@@ -1,7 +1,7 @@
-"""Use cases of backfills: start one, follow it, pause, resume and cancel it.
+"""Use cases of backfills: start, read, pause, resume and cancel.
 
-A backfill is rows in the database. `recovery.backfiller` works it off in the scheduler process, so
-it goes on when the caller has left; the caller's progress bar only reads.
+A backfill is stored in the database. `recovery.backfiller` executes it in the scheduler process, so
+it continues after the caller exits; the caller's progress bar only reads.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Backfills:
         def act(tx: Tx, row: BackfillRow) -> None:
             if row.state != BackfillState.RUNNING:
                 raise IllegalTransition("backfill", backfill_id, row.state, BackfillState.PAUSED)
-            backfill_set(tx, row.backfill_id, BackfillState.PAUSED, reason or "paused by hand")
+            backfill_set(tx, row.backfill_id, BackfillState.PAUSED, reason or "paused manually")
 
         return self._changed(backfill_id, "paused", BackfillState.PAUSED, reason, act)
 
@@ -205,7 +205,7 @@ class Backfills:
         again: Again = False,
         parallelism: NewParallelism = None,
     ) -> Backfill:
-        """Continue a paused backfill; with `again`, also repeat what failed or was cancelled.
+        """Continue a paused backfill; with `again`, also repeat failed and cancelled partitions.
 
         A backfill that has ended can only be resumed with `again`.
         """
@@ -229,7 +229,7 @@ class Backfills:
     def cancel(self, backfill_id: BackfillId, reason: ActionReason = "") -> Backfill:
         """Cancel a backfill and its flows in progress. Completed partitions stay complete.
 
-        To let what is in progress go on, pause it instead.
+        To let partitions in progress finish, pause it instead.
         """
 
         def act(tx: Tx, row: BackfillRow) -> None:
@@ -253,7 +253,7 @@ class Backfills:
     def _changed(
         self, backfill_id: str, action: str, state: BackfillState, reason: str, act: Any
     ) -> Backfill:
-        """Change a locked backfill and record who did it."""
+        """Change a locked backfill and record the actor."""
         number = decode_or_not_found("bf", "backfill", backfill_id)
 
         def body(tx: Tx) -> Backfill:

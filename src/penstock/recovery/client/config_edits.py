@@ -1,4 +1,4 @@
-"""Changes of configs by filter: each is checked and audited like a single change.
+"""Changes to configs by filter, each checked and audited like a single change.
 
 Functions over a transaction; a dry run makes the same checks and changes nothing.
 """
@@ -36,7 +36,7 @@ def config_edit(
     given = (request.customer, request.pipeline, request.cron, request.is_active)
     if all(value is None for value in given):
         expected = "at least one of customer, pipeline, current cron and active"
-        raise InvalidInput("customer", expected, None, "A change of every config is not offered.")
+        raise InvalidInput("customer", expected, None, "Changing all configs is not supported.")
     info = None if request.pipeline is None else names.pipeline(request.pipeline, "pipeline", tx)
     wanted = ConfigFilterRow(
         names.customer_key(tx, request.customer),
@@ -103,7 +103,7 @@ def _impact(
         ),
         *listed_effect(
             "refuses",
-            f"{len(refused)} configs cannot be changed like this.",
+            f"{len(refused)} configs cannot be changed this way.",
             [one.config_id for one in refused],
         ),
         *listed_effect(

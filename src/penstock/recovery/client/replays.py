@@ -1,4 +1,4 @@
-"""Replays of flows: a part of a partition runs again, in a new generation.
+"""Replays of flows: part of a flow runs again, in a new generation.
 
 Functions over a transaction; a dry run makes the same choices and checks as the replay itself.
 """
@@ -48,7 +48,7 @@ from penstock.schedules.store.overlap import free_occurrence
 
 
 class ChosenReplay(NamedTuple):
-    """What a request to replay resolves to."""
+    """A resolved request to replay."""
 
     info: PipelineInfo
     customer_id: str
@@ -63,7 +63,7 @@ class ChosenReplay(NamedTuple):
 
 
 def replay_choose(tx: Tx, names: NameResolver, request: FlowReplay) -> ChosenReplay:
-    """Check a request; return what it resolves to."""
+    """Check a request and resolve it."""
     info = names.pipeline(request.pipeline, "pipeline", tx)
     customer_id = names.customer_or_default(request.customer)
     key = customer_key_of(tx, names, customer_id)
@@ -93,7 +93,7 @@ def replay_choose(tx: Tx, names: NameResolver, request: FlowReplay) -> ChosenRep
 
 
 def replay_impact(tx: Tx, request: FlowReplay, chosen: ChosenReplay) -> BlastRadius:
-    """Return what a replay affects."""
+    """Return the blast radius of a replay."""
     plan, affected, target = chosen.plan.plan, chosen.affected, chosen.target
     samples: dict[str, Sequence[PhaseDuration]] = {}
     if chosen.customer_key is not None:
@@ -185,7 +185,7 @@ def replay_open(
 def _entry(
     flow_id: int, key: CustomerKey, request: FlowReplay, chosen: ChosenReplay, who: str
 ) -> Entry:
-    """Return the journal entry that says what a person asked for, and why."""
+    """Return the journal entry of a person's request and its reason."""
     detail = {
         "from": list(chosen.starts),
         "processors": sorted(f"{phase}.{name}" for phase, name in chosen.only),
@@ -235,13 +235,13 @@ def _check_undone(tx: Tx, request: FlowReplay, target: TriggerTarget, affected: 
         complete = all(one in done for one in affected.processors if one[0] in affected.phases[:1])
     if complete and request.entities is None:
         raise Conflict(
-            f"{where}: what would be repeated has completed. To repeat it anyway, pass force "
+            f"{where}: everything to repeat has completed. To repeat it anyway, pass force "
             "(--force)."
         )
 
 
 def _check_entities(plan: FlowPlan, request: FlowReplay, only: frozenset[tuple[str, str]]) -> None:
-    """Raise InvalidInput unless every processor that it starts with takes these entities."""
+    """Raise InvalidInput unless every processor that it starts with accepts these entities."""
     assert request.entities is not None
     report_from(request.entities)
     for key in _incremental(plan, request.phase, only):
@@ -272,7 +272,7 @@ def _inputs(
     chosen: ChosenReplay,
     entities: Mapping[str, Sequence[str | int]],
 ) -> list[NewInput]:
-    """Return what the first processors of a replay receive."""
+    """Return the inputs of the first processors of a replay."""
     keys = {(row.phase, row.name): row.processor_key for row in chosen.info.processors}
     phase = chosen.starts[0] if chosen.starts else None
     made = []
@@ -314,7 +314,7 @@ def _flow_request(request: FlowReplay, starts: Sequence[str]) -> FlowRequest:
 
 
 def _command(request: FlowReplay) -> str:
-    """Return the command that does a replay."""
+    """Return the command that starts a replay."""
     parts = ["replay", request.pipeline, request.partition]
     parts += ["--from", request.phase] if request.phase else []
     for name in request.processors:

@@ -1,9 +1,9 @@
-"""Actions of runs: checked when a processor states them, performed when its run completes.
+"""Actions of runs: checked when a processor requests them, performed when its run completes.
 
 Functions over a transaction; built-in and external workers call them. The transaction that ends a
-run performs its actions, so a crash loses or repeats none: either the run has ended and all is
-done, or the next attempt states the actions again. Messages and runs are written set by set for
-all runs of a batch; a flow is opened by itself.
+run performs its actions, so a crash neither loses nor repeats one: either the run has ended and all
+are performed, or the next attempt requests them again. Messages and runs are written in sets for
+all runs of a batch; flows are opened one by one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from penstock.runs.store.actions import (
 )
 
 SOURCE = "run"
-"""Trigger source of runs and flows that a run made."""
+"""Trigger source of runs and flows that a run created."""
 
 Work: TypeAlias = RunMessage | CheckedSubmission | RunTrigger
 
 
 class CheckedAction(NamedTuple):
-    """A valid action and what is kept of it."""
+    """A valid action, and its stored form."""
 
     kind: str
     target: str
@@ -67,7 +67,7 @@ class OwnedActions(NamedTuple):
 
 
 def owner_of(held: HeldRun) -> ActionOwner:
-    """Return the run that acts."""
+    """Return the run that performs the actions."""
     root = encode("run", held.root_run_id or held.run_id)
     return ActionOwner(
         held.run_id,
@@ -80,7 +80,7 @@ def owner_of(held: HeldRun) -> ActionOwner:
 
 
 def artifact_row(held: HeldRun, made: NewArtifact) -> ArtifactRow:
-    """Return an artifact as it is kept; credentials in its address are masked."""
+    """Return the stored form of an artifact; credentials in its address are masked."""
     return ArtifactRow(
         held.run_id,
         made.name,
@@ -95,7 +95,7 @@ def artifact_row(held: HeldRun, made: NewArtifact) -> ArtifactRow:
 def check_actions(
     tx: Tx, names: NameResolver, owner: ActionOwner, actions: RunActions
 ) -> list[CheckedAction]:
-    """Validate actions against what is registered now; raise an error that names the field."""
+    """Validate actions against the current registrations; raise an error that names the field."""
     for key in (
         *(one.key for one in actions.publish),
         *(one.key for one in actions.submit),
@@ -126,23 +126,23 @@ def check_actions(
 
 
 def check_bounds(actions: Sequence[CheckedAction]) -> None:
-    """Raise InvalidInput for more actions than one run may state."""
+    """Raise InvalidInput if a run has too many actions."""
     if len(actions) > ACTIONS_MAX:
         fix = "Declare a processor with each=, or submit from several runs."
-        raise InvalidInput("actions", f"at most {ACTIONS_MAX:,} of a run", len(actions), fix)
+        raise InvalidInput("actions", f"at most {ACTIONS_MAX:,} per run", len(actions), fix)
     size = sum(one.size for one in actions)
     if size > ACTION_BYTES_MAX:
         fix = "Store the data elsewhere and pass a reference to it."
-        expected = f"at most {ACTION_BYTES_MAX:,} bytes of a run"
+        expected = f"at most {ACTION_BYTES_MAX:,} bytes per run"
         raise InvalidInput("actions", expected, f"{size:,} bytes", fix)
 
 
 def perform_many(
     tx: Tx, store: Transactions, names: NameResolver, runs: Sequence[OwnedActions]
 ) -> None:
-    """Perform the actions of runs that this transaction completed, and keep what they made.
+    """Perform the actions of runs that this transaction completed, and record their results.
 
-    An action whose key was used before is not performed; it is kept as a repeat.
+    An action whose key was used before is not performed; it is recorded as a repeat.
     """
     rows: dict[tuple[int, int], tuple[ActionOwner, CheckedAction, ActionRow]] = {}
     for owner, actions in runs:

@@ -6,7 +6,7 @@ from penstock.access.api_keys import Permission
 from penstock.schedules.load_map.client import Schedules
 from penstock.server.routing.declare import RouteList
 
-routes = RouteList("schedules", "Scheduled starts of the coming hours, and their spreading.")
+routes = RouteList("schedules", "Scheduled starts of the coming hours, and their jitter.")
 
 routes.get("/schedules/load", Permission.READ, Schedules.load)
 routes.post(

@@ -1,6 +1,6 @@
 """`penstock configs create`: one config from flags, or many from a file in one transaction.
 
-Flags and file fields have the API's names, so an error about `schedule_cron` fits both
+Flags and file fields have the API's names, so an error about `schedule_cron` applies to both
 `--schedule-cron` and the field in a file.
 """
 
@@ -61,7 +61,7 @@ _NUMBERS = {
     ),
     "expires_after_minutes": (
         float,
-        "A run that was not started this many minutes after it was due expires.",
+        "Expire a run that was not started this many minutes after it was due.",
     ),
     "catch_up_window_minutes": (float, "Ignore missed occurrences older than this."),
     "jitter_seconds": (float, "Maximum delay of starts in seconds; constant per config."),
@@ -81,7 +81,7 @@ def _check_one_schedule(given: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def api_names() -> Iterator[None]:
-    """Name the field of an error as flags and files do: by its name in the API."""
+    """Rename the field of an error to its name in the API, which flags and files use."""
     try:
         yield
     except InvalidInput as error:
@@ -195,7 +195,7 @@ def create(app: App, /, **given: Any) -> None:
 
 
 def target_text(one: FutureOccurrence) -> str:
-    """Return what an occurrence processes as text: its partition and its mode."""
+    """Return the partition and the mode of an occurrence as text."""
     partition = "" if one.partition is None else f" · partition {one.partition}"
     return partition if one.mode is None else f"{partition} · mode {one.mode}"
 
@@ -217,7 +217,7 @@ def _create(client: UseCaseGroups, configs: Sequence[NewConfig], reason: str) ->
             if outcome.config is None:
                 place = start + outcome.index + 1
                 raise Conflict(
-                    f"{len(made)} configs were created; item {place} was refused: {outcome.detail}"
+                    f"{len(made)} configs were created; item {place} was rejected: {outcome.detail}"
                 )
             made.append(outcome.config)
     return made

@@ -1,4 +1,4 @@
-"""`penstock schedules`: the load map, and jitter that flattens it."""
+"""`penstock schedules`: show the load map, and spread starts with jitter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def schedules() -> None:
 @click.option("--hours", type=click.IntRange(1, 168), default=24, show_default=True,
               help="Length of the window.")  # fmt: skip
 @click.option("--bucket", type=click.IntRange(1, 1440), default=60, show_default=True,
-              metavar="MINUTES", help="Minutes per line.")  # fmt: skip
+              metavar="MINUTES", help="Minutes that each line covers.")  # fmt: skip
 @click.option("--pool", metavar="NAME", help="Only runs of this pool.")
 @click.option("--pipeline", metavar="NAME", help="Only configs of this pipeline.")
 @click.option("--customer", metavar="ID", help="Only configs of this customer.")

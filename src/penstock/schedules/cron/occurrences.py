@@ -28,7 +28,9 @@ def first_at_or_after(expression: CronExpression, zone: str, t: Micros) -> Micro
         if not searched_from <= low <= wall:
             found = expression.at_or_after(low)
             if found is None:
-                raise InvalidInput("schedule_cron", "an occurrence in 50 years", expression.text)
+                raise InvalidInput(
+                    "schedule_cron", "an occurrence within 50 years", expression.text
+                )
             searched_from, wall = low, found
         if wall - stretch.offset < stretch.end:
             return wall - stretch.offset
@@ -99,7 +101,7 @@ def _count(
         return expression.count(low, high, cap)
     total = expression.count(max(low, stretch.first_new_wall_time), high, cap)
     if start == stretch.start and first_skipped_time(expression, stretch) is not None:
-        # The moment after the gap may match as itself as well as for a skipped time.
+        # The moment after the gap may match both its own time and a skipped time.
         is_counted = expression.at_or_after(low) == low
         total += 0 if is_counted else 1
     return min(total, cap)

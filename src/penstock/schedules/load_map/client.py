@@ -1,4 +1,4 @@
-"""Use cases of the load map: show it, and flatten it by jitter within agreed tolerances."""
+"""Use cases of the load map: show it, and spread starts by jitter within agreed tolerances."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HOURS = 24
 BUCKET = 15
 ABOVE = 100
 CONFIGS_MAX = 100_000
-"""Configs that one call may consider, and change in one transaction."""
+"""Maximum number of configs that one call examines and changes in one transaction."""
 EXAMPLES = 20
 
 _HOURS = Meta(description="Length of the window in hours, from 1 to 168.", ge=1, le=168)
@@ -62,8 +62,8 @@ _POOL = Meta(description="Count only runs of this pool.")
 _PIPELINE = Meta(description="Count only configs of this pipeline.")
 _ABOVE = Meta(description="Spread configs that start in minutes with more starts than this.", ge=0)
 _TOLERANCE = Meta(
-    description="Minutes that starts may be delayed for customers who have no tolerance of their "
-    "own; configs of these customers stay when it is omitted."
+    description="Minutes that starts may be delayed for customers who have no tolerance set; "
+    "configs of these customers are not moved when it is omitted."
 )
 _REASON = Meta(description="Reason, recorded in the audit trail.")
 PipelineFilter = Annotated[str | None, Wire("pipeline_template"), _PIPELINE]
@@ -88,7 +88,7 @@ class Schedules:
     ) -> LoadMap:
         """Return the scheduled starts of the coming hours, by pool and pipeline.
 
-        Pauses and late starts are not considered: it shows what the schedules ask for.
+        Pauses and late starts are not taken into account.
         """
 
         def body(tx: Tx) -> LoadMap:

@@ -110,7 +110,7 @@ def authorize(route: ApiRoute, caller: Caller) -> None:
     """Raise Refused if the caller's role or its restriction to a customer forbids the route."""
     if caller.principal.grant is not None and not route.accepts_grant:
         raise Refused(
-            403, "The credential of a run permits only to report about that run: use an API key."
+            403, "The credential of a run permits only reports on that run: use an API key."
         )
     if not caller.principal.role.has_permission(route.permission):
         raise Refused(403, forbidden(caller.principal.role, route.permission))
@@ -129,7 +129,9 @@ def reads_dry_run(request: Request, route: ApiRoute) -> bool:
         raise InvalidInput("Dry-Run", "true or false", given)
     if not route.has_dry_run:
         fix = "Nothing was changed. Leave the header out, or use the preview of the operation."
-        raise InvalidInput("Dry-Run", "an operation that has a dry run", route.operation_id, fix)
+        raise InvalidInput(
+            "Dry-Run", "an operation that supports dry runs", route.operation_id, fix
+        )
     return True
 
 

@@ -1,8 +1,8 @@
 """Transaction of the Firestore sink.
 
-Firestore wants all reads before the first write, so writes are kept here, where later reads of the
-same transaction find them, and are handed over when the body has ended. Savepoints are copies of
-what is kept. Counters are increments that Firestore applies: they need no read, and so no two
+Firestore requires all reads before the first write, so writes are buffered here, where later reads
+of the same transaction find them, and are sent when the body has ended. Savepoints are copies of
+the buffer. Counters are increments that Firestore applies: they need no read, and so no two
 transactions conflict because of them.
 """
 
@@ -39,12 +39,12 @@ from penstock.sinks.protocol import (
 
 SHARDS: Final = 8
 OWN: Final = "_penstock"
-"""Field of a document with what the sink has to know about it."""
+"""Field of a document that holds the sink's own data about it."""
 INT64: Final = range(-(2**63), 2**63)
 
 
 class Stored(NamedTuple):
-    """A document as Firestore has it."""
+    """A document as stored in Firestore."""
 
     fields: Mapping[str, Any]
     updated_at: Micros
@@ -63,7 +63,7 @@ class FirestoreTx:
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
     def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Refuse: Firestore has no SQL."""
+        """Raise: Firestore has no SQL."""
         del params
         raise DeclarationError(
             f"a Firestore sink cannot execute {sql[:40]!r}; use tx.get and tx.upsert, or return "
@@ -125,7 +125,7 @@ class FirestoreTx:
         return is_there
 
     def count(self, subscription: str, message_id: str, name: str, by: int = 1) -> None:
-        """Add to a counter; `finish` hands it over."""
+        """Add to a counter; `finish` sends it."""
         shard = zlib.crc32(message_id.encode("utf-8", "surrogatepass")) % SHARDS
         self._counts[subscription, name, shard] += by
 
@@ -186,13 +186,13 @@ class FirestoreTx:
             raise
 
     def finish(self, increment: Any) -> None:
-        """Hand the writes over to the transaction, as the last step before the commit."""
+        """Send the buffered writes to the transaction, as the last step before the commit."""
         for path, fields in sorted(self._changes.items()):
             reference = self._client.document(path)
             if fields is None:
                 self.connection.delete(reference)
             elif path in self._read and self._read[path] is None:
-                # Fails if another writer made the document, whatever isolation the server has.
+                # Fails if another writer created the document, under any isolation of the server.
                 self.connection.create(reference, fields)
             else:
                 self.connection.set(reference, fields)
@@ -260,7 +260,7 @@ def readable(text: str) -> str:
 
 
 def newest_key(subscription: str, at: Micros) -> str:
-    """Return a key that sorts by subscription and time: one index serves, none must be made."""
+    """Return a key that sorts by subscription and time, so that no composite index is needed."""
     return f"{own_id(subscription)} {at:020d}"
 
 
@@ -285,7 +285,7 @@ def _check_values(value: Any) -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             if isinstance(part, list | tuple):
-                raise InvalidInput("fields", "lists without lists in them", "a list in a list")
+                raise InvalidInput("fields", "lists without nested lists", "a nested list")
             _check_values(part)
     elif isinstance(value, int) and value not in INT64:
         raise InvalidInput("fields", "numbers of at most 64 bits", value)

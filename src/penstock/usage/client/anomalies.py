@@ -18,7 +18,7 @@ from penstock.usage.store import anomaly_list
 __all__ = ["Anomalies"]
 
 _MEASURE = Meta(description="Return only anomalies of this measure.")
-_OPEN = Meta(description="Return only processors whose newest execution is outside.")
+_OPEN = Meta(description="Return only processors whose newest execution is out of range.")
 
 
 class Anomalies:
@@ -38,10 +38,11 @@ class Anomalies:
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[Anomaly]:
-        """List executions outside the quantiles of those before them, newest first.
+        """List executions outside the range of earlier ones, newest first.
 
         Duration, records and arrival (time from scheduled time to end) of completed runs are
-        compared with the last 60 of the same processor, customer and mode, from ten on.
+        compared with the last 60 of the same processor, customer and mode, if there are at least
+        ten.
         """
 
         def read(after: Sequence[Any] | None) -> list[AnomalyRow]:

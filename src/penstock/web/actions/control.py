@@ -16,7 +16,7 @@ def _pause(client: UseCaseGroups, values: Values) -> DeedOutcome:
     scope: Any = values.get("scope")
     done = client.pauses.pause(scope, values.get("subject") or None, reason=values["reason"])
     return DeedOutcome(
-        text="Nothing new starts; what runs goes on. Occurrences that pass are recorded, not lost."
+        text="Nothing new starts; active runs continue. Occurrences during the pause are recorded."
         if done.is_changed
         else "It was paused before.",
         is_nothing=not done.is_changed,
@@ -66,7 +66,7 @@ def _release(client: UseCaseGroups, values: Values) -> DeedOutcome:
 def _acknowledge(client: UseCaseGroups, values: Values) -> DeedOutcome:
     done = client.alerts.acknowledge(values["alert_id"], note=values.get("note") or None)
     return DeedOutcome(
-        text="You deal with it: the alert makes no more notices until it is resolved.",
+        text="You take over: no more notices are sent about the alert until it is resolved.",
         rows=[("alert", done.message), ("acknowledged by", done.acknowledged_by or "")],
     )
 

@@ -15,7 +15,7 @@ from penstock.web.parts import address
 from penstock.web.words import plural
 
 STEP: Final = 500
-"""Dead letters that one confirmation replays."""
+"""Maximum number of dead letters that one confirmation replays."""
 REASON: Final = ActionField(
     name="reason", label="reason", is_required=True, stand_in="preview", hint="why"
 )
@@ -48,7 +48,7 @@ def _edit_filled(client: UseCaseGroups, values: Values) -> Values:
     if detail.message is not None:
         content = detail.message.text
         if content is None:
-            raise InvalidInput("content", "a text", "bytes", "Use penstock dlq replay --data @FILE")
+            raise InvalidInput("content", "text", "bytes", "Use penstock dlq replay --data @FILE")
     else:
         parameters: Any = None if detail.run is None else detail.run.parameters
         content = json.dumps(parameters or {}, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Actions on the rows that a person has chosen: replay, retry, acknowledge."""
+"""Actions on selected rows: replay, retry, acknowledge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.web.parts import address
 from penstock.web.words import plural
 
 CHOSEN_MAX: Final = 100
-"""Rows that can be chosen at a time; a page has fewer."""
+"""Maximum number of rows that can be selected at a time; a page has fewer."""
 
 
 def _ids(values: Values) -> list[str]:
@@ -24,7 +24,9 @@ def _ids(values: Values) -> list[str]:
 
 
 def _each(values: Values, act: Callable[[str], object], word: str, done: str) -> DeedOutcome:
-    """Act on each of the chosen rows; what is refused is named and stops no other."""
+    """Apply the action to each selected row; a rejected row is reported and does not stop the
+    others.
+    """
     acted, refused = [], []
     for one in _ids(values):
         try:
@@ -57,7 +59,7 @@ def _acknowledge(client: UseCaseGroups, values: Values) -> DeedOutcome:
         AlertSelection(alert_ids=_ids(values)), note=values.get("note") or None
     )
     return DeedOutcome(
-        text=f"You deal with {plural(done.changed, 'alert')}: no more notices until resolved.",
+        text=f"You take over {plural(done.changed, 'alert')}: no more notices until resolved.",
         rows=[(one.alert_id, one.message) for one in done.alerts[:10]],
         count=done.changed,
         acted=done.changed,

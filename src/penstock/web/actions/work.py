@@ -93,7 +93,7 @@ def _override(client: UseCaseGroups, values: Values) -> DeedOutcome:
         source="dashboard",
     )
     return DeedOutcome(
-        text="The gate goes on without the dependency. What follows is degraded, and says so.",
+        text="The gate continues without the dependency. Later phases are marked degraded.",
         rows=[
             ("where", f"{done.pipeline} {done.partition}"),
             ("phase", done.phase or "all phases"),
@@ -107,7 +107,7 @@ def _override(client: UseCaseGroups, values: Values) -> DeedOutcome:
 
 def _revoke(client: UseCaseGroups, values: Values) -> DeedOutcome:
     client.overrides.revoke(values["override_id"], values.get("reason", ""))
-    return DeedOutcome(text="The override ends now; phases that started under it go on.")
+    return DeedOutcome(text="The override ends now; phases that started under it continue.")
 
 
 def _resolve(client: UseCaseGroups, values: Values) -> DeedOutcome:

@@ -1,4 +1,4 @@
-"""People whom an identity provider knows: settings, claims, and the role they get. Pure.
+"""Users of an identity provider: settings, claims, and roles. Pure.
 
 The first rule that matches decides: the e-mail address, then groups (the strongest role), then the
 domain. A person without a rule has no access.
@@ -23,7 +23,7 @@ _STRENGTH: Final = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a person may do: a role, for all customers or for one."""
+    """Permissions of a person: a role, for all customers or for one."""
 
     role: Role
     customer: str | None = None
@@ -31,7 +31,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitySettings:
-    """The identity provider and who gets which role."""
+    """The identity provider and the role rules."""
 
     issuer: str
     client_id: str
@@ -40,9 +40,9 @@ class IdentitySettings:
     scopes: str = "openid email profile"
     groups_claim: str = "groups"
     label: str = "your company account"
-    """What the button of the login page says after "Log in with"."""
+    """Label of the button on the login page, after "Log in with"."""
     roles: Mapping[str, Grant] = field(default_factory=dict)
-    """By e-mail address, `group:NAME` or `@domain`."""
+    """Grants by e-mail address, `group:NAME` or `@domain`."""
 
 
 def parse_identity(given: Mapping[str, Any]) -> IdentitySettings | None:
@@ -59,10 +59,10 @@ def parse_identity(given: Mapping[str, Any]) -> IdentitySettings | None:
         if name not in NAMES:
             raise InvalidInput(f"login.oidc.{name}", f"one of {', '.join(NAMES)}", name)
         if name != "roles" and (not isinstance(value, str) or not value):
-            raise InvalidInput(f"login.oidc.{name}", "a text", value)
+            raise InvalidInput(f"login.oidc.{name}", "a string", value)
     for name in ("issuer", "client_id"):
         if name not in table:
-            raise InvalidInput(f"login.oidc.{name}", "a text", None)
+            raise InvalidInput(f"login.oidc.{name}", "a string", None)
     roles = table.get("roles")
     if not isinstance(roles, Mapping) or not roles:
         fix = 'Name at least one, such as "ana@example.com" = "admin".'
@@ -88,9 +88,9 @@ def _grant(who: str, what: Any) -> Grant:
 def check_identity(
     claims: Mapping[str, Any], settings: IdentitySettings, nonce: str, now: Micros
 ) -> str:
-    """Return the e-mail address of a verified token; raise InvalidToken, naming what is wrong."""
+    """Return the e-mail address of a verified token; raise InvalidToken with the reason."""
     if claims.get("iss") not in issuers_of(settings.issuer):
-        raise InvalidToken("iss: another issuer")
+        raise InvalidToken("iss: unexpected issuer")
     audience = claims.get("aud")
     audiences = audience if isinstance(audience, list) else [audience]
     if settings.client_id not in audiences:
@@ -103,7 +103,7 @@ def check_identity(
         raise InvalidToken("iat: not issued yet")
     given = claims.get("nonce")
     if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
-        raise InvalidToken("nonce: of another login")
+        raise InvalidToken("nonce: belongs to another login")
     email = claims.get("email")
     if not isinstance(email, str) or "@" not in email or len(email) > 200:
         raise InvalidToken("email: no address")
@@ -120,7 +120,7 @@ def _time(claims: Mapping[str, Any], name: str) -> Micros:
 
 
 def grant_of(settings: IdentitySettings, email: str, claims: Mapping[str, Any]) -> Grant | None:
-    """Return what a person may do; None for a person whom no rule names."""
+    """Return the permissions of a person; None if no rule names the person."""
     roles = settings.roles
     if email in roles:
         return roles[email]

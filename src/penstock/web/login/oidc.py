@@ -1,7 +1,7 @@
 """Login through an identity provider: authorization code with PKCE, state and nonce.
 
-What the login needs to remember until the browser returns (state, nonce, verifier, the page that
-was wanted) is in a signed cookie of ten minutes; the server stores nothing.
+The state of the login until the browser returns (state, nonce, verifier, the requested page) is in
+a signed cookie that is valid for ten minutes; the server stores nothing.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class OidcLogin:
         return response
 
     async def finish(self, request: Request) -> Response:
-        """Open a session for the person with whom the browser returns."""
+        """Open a session for the authenticated person."""
         access: AccessRecord = request.scope["penstock.access"]
         access.route = CALLBACK
         client_address = request.client.host if request.client else ""
@@ -142,11 +142,11 @@ class OidcLogin:
             return self._sign_in.form(request, "/", text, 403)
         try:
             if not hmac.compare_digest(given.get("state", "").encode(), pending.state.encode()):
-                raise InvalidToken("state: of another login")
+                raise InvalidToken("state: belongs to another login")
             if "error" in given:
-                raise InvalidToken(f"the provider said {redact_text(given['error'])[:60]!r}")
+                raise InvalidToken(f"the provider returned {redact_text(given['error'])[:60]!r}")
             if not _CODE.fullmatch(given.get("code", "")):
-                raise InvalidToken("code: none")
+                raise InvalidToken("code: missing")
             opened = self._identify(request, pending, given["code"], client_address)
         except PenstockError as error:
             if isinstance(error, InvalidToken):
@@ -172,17 +172,17 @@ class OidcLogin:
         return opened
 
     def _failed(self, request: Request, wanted: str, error: PenstockError) -> Response:
-        """Say in a sentence what a person can do; the reason is for the log."""
+        """Return the login page with a hint for the person; the reason is only logged."""
         if isinstance(error, InvalidToken):
             log.warning("a login through the identity provider was refused: %s", error.reason)
             text = "You are known there, but have no access here: ask an admin for a role."
             if not error.reason.startswith("no rule"):
-                text = "The identity provider's answer was not accepted: try again."
+                text = "The response of the identity provider was not accepted: try again."
             return self._sign_in.form(request, wanted, text, 403)
         if isinstance(error, ProviderUnavailable | KeysUnavailable):
             reason = error.reason if isinstance(error, ProviderUnavailable) else "no keys"
-            log.warning("the identity provider does not answer: %s", reason)
-            text = "The identity provider does not answer: try again, or log in with a key."
+            log.warning("the identity provider does not respond: %s", reason)
+            text = "The identity provider does not respond: try again, or log in with a key."
             return self._sign_in.form(request, wanted, text, 503)
         if isinstance(error, NotFound):
             text = "The customer that your role is bound to does not exist: ask an admin."

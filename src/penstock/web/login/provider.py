@@ -1,4 +1,6 @@
-"""The identity provider over HTTP: its configuration, and a code for a token. Blocks."""
+"""The identity provider over HTTP: reads its configuration and exchanges a code for a token.
+Blocks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
 class ProviderUnavailable(PenstockError):
-    """The identity provider does not answer as it should: try again, or log in with a key."""
+    """The identity provider does not respond as expected: try again, or log in with a key."""
 
     code = "auth.provider_unavailable"
     http_status = 503
@@ -72,7 +74,7 @@ class IdentityProvider:
     ) -> tuple[str, Mapping[str, Any]]:
         """Return the e-mail address and the claims for a code; raise InvalidToken if it is wrong.
 
-        Raises ProviderUnavailable or KeysUnavailable if the provider does not answer.
+        Raises ProviderUnavailable or KeysUnavailable if the provider does not respond.
         """
         configuration = self._configuration()
         token = self._token(configuration["token_endpoint"], code, redirect, verifier)
@@ -97,11 +99,11 @@ class IdentityProvider:
             )
         )
         if found.get("issuer") != self.settings.issuer:
-            raise ProviderUnavailable("its configuration names another issuer")
+            raise ProviderUnavailable("the provider's configuration names another issuer")
         names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
         made = {name: found[name] for name in names if isinstance(found.get(name), str)}
         if len(made) != len(names):
-            raise ProviderUnavailable("its configuration lacks an endpoint")
+            raise ProviderUnavailable("the provider's configuration lacks an endpoint")
         with self._lock:
             self._known = (self._clock.monotonic() + CONFIGURATION_SECONDS, made)
         return made
@@ -146,5 +148,5 @@ class IdentityProvider:
         if reply.status in (400, 401, 403):
             raise InvalidToken(f"the provider refused the code ({reply.status})")
         if reply.status != 200 or not isinstance(found, dict):
-            raise ProviderUnavailable(f"it answered {reply.status}")
+            raise ProviderUnavailable(f"the provider returned {reply.status}")
         return found

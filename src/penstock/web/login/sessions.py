@@ -28,7 +28,7 @@ COOKIE: Final = "penstock"
 SECURE_COOKIE: Final = "__Host-penstock"
 TOKEN: Final = re.compile(r"[0-9a-z]{40}")
 CACHE_SECONDS: Final = 30.0
-"""A revoked key ends its sessions on every replica within this time."""
+"""Time within which a revoked key ends its sessions on every replica."""
 USE_SECONDS: Final = 60.0
 SESSIONS_MAX: Final = 10_000
 RATE: Final = 50.0
@@ -44,7 +44,7 @@ class _Known:
     until: float
     bucket: TokenBucket
     used_at: float
-    """When a lookup last recorded that the person did something."""
+    """When a lookup last recorded activity of the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Visitor:
 
 
 class SessionCache:
-    """Finds the caller of a session; remembers it for 30 seconds."""
+    """Finds the caller of a session; caches it for 30 seconds."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class SessionCache:
         self._lookups: dict[tuple[str, bool], asyncio.Task[Caller | None]] = {}
 
     def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether a request carries a session that was valid before."""
+        """Return whether a request has a session that was valid before."""
         token = _token(headers.get(b"cookie", b"").decode("latin-1"))
         return token is not None and token in self._known
 
@@ -85,7 +85,7 @@ class SessionCache:
                 if wait > 0:
                     raise Refused(
                         429,
-                        "The session exceeded its request rate: wait for Retry-After.",
+                        "The session exceeded its request rate: retry later (see Retry-After).",
                         headers={"Retry-After": str(math.ceil(wait))},
                     )
                 if not is_use or known.used_at > now - USE_SECONDS:
@@ -111,7 +111,7 @@ class SessionCache:
         return await asyncio.shield(lookup)
 
     def add(self, token: str, principal: Principal, *, is_use: bool = True) -> Caller:
-        """Remember a session and return its caller."""
+        """Cache a session and return its caller."""
         now = self._clock.monotonic()
         caller = self._caller(principal)
         seconds = min(CACHE_SECONDS, principal.valid_seconds or math.inf)
@@ -125,12 +125,12 @@ class SessionCache:
         return caller
 
     def drop(self, token: str) -> None:
-        """Forget a session."""
+        """Remove a session from the cache."""
         with self._lock:
             self._known.pop(token, None)
 
     def drop_by_id(self, session_id: str) -> None:
-        """Forget a session by the id that lists show."""
+        """Remove a session from the cache, by the id that lists show."""
         with self._lock:
             for token in [t for t in self._known if hash_secret(t).startswith(session_id)]:
                 del self._known[token]
@@ -151,7 +151,7 @@ class SessionCache:
 
 
 class LoginTries:
-    """Counts wrong keys by client address: five in a minute, then none for a while."""
+    """Counts wrong keys by client address; after five in a minute, the address must wait."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -176,7 +176,7 @@ class LoginTries:
 
 
 def set_cookie(request: Request, response: Response, token: str, seconds: float) -> None:
-    """Give the browser a session; scripts cannot read it and no other site sends it."""
+    """Set the session cookie; scripts cannot read it and other sites cannot send it."""
     secure = is_https(request)
     response.set_cookie(
         SECURE_COOKIE if secure else COOKIE,
@@ -190,7 +190,7 @@ def set_cookie(request: Request, response: Response, token: str, seconds: float)
 
 
 def clear_cookies(request: Request, response: Response) -> None:
-    """Take the session away from the browser."""
+    """Delete the session cookies."""
     if is_https(request):
         response.delete_cookie(
             SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="strict"
@@ -199,7 +199,7 @@ def clear_cookies(request: Request, response: Response) -> None:
 
 
 def is_https(request: Request) -> bool:
-    """Return whether the browser speaks TLS, to this server or to the proxy before it."""
+    """Return whether the browser uses TLS, to this server or to the proxy in front of it."""
     forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     return request.url.scheme == "https" or forwarded == "https"
 

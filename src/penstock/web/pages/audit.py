@@ -1,4 +1,4 @@
-"""What happened: the journal as sentences, by whom, about what."""
+"""The audit page: the journal as sentences, with actors and subjects."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def happening(entry: ListedJournalEntry, most: int = 400) -> Happening:
 
 
 def happenings(entries: Sequence[ListedJournalEntry], most: int = 400) -> list[Happening]:
-    """Return entries as lines; equal ones in a row become one with their number."""
+    """Return entries as lines; consecutive equal entries are merged, with a count."""
     made: list[Happening] = []
     for _, same in itertools.groupby(entries, key=lambda one: (one.text, one.actor)):
         group = list(same)
@@ -133,7 +133,7 @@ def _note(found: int, cursor: str | None) -> list[NotePanel]:
         return []
     return [
         NotePanel(
-            text="A page looks through 5,000 entries. Older ones may fit as well: go on with "
+            text="A page looks through 5,000 entries. Older ones may match as well: continue with "
             "Older.",
         )
     ]

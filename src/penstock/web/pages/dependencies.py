@@ -1,4 +1,4 @@
-"""Dependencies: which data is missing, for whom, how often, and for how long?"""
+"""Dependencies: the missing data, how often and how long it was missing."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _optional(seen: DependencyHealth) -> TablePanel:
         ],
         empty=Empty(
             title="Nothing was missing",
-            text="Gates go on without optional data and say so.",
+            text="Gates continue without optional data and record it.",
             icon="complete",
         ),
     )
@@ -289,7 +289,7 @@ def _overrides(seen: DependencyHealth) -> TablePanel:
         ],
         empty=Empty(
             title="No override was used",
-            text="Work that a person let go on without its data is listed here.",
+            text="Work that was approved to continue without its data is listed here.",
             icon="gate",
         ),
     )

@@ -119,7 +119,7 @@ def _pauses(visit: Visit) -> TablePanel:
         ],
         empty=Empty(
             title="Nothing is paused",
-            text="A pause stops new starts; what runs goes on.",
+            text="A pause stops new starts; active runs continue.",
             icon="paused",
             command="penstock pause pipeline NAME --reason …",
         ),

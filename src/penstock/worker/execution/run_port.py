@@ -1,7 +1,7 @@
-"""What a run's methods do outside its processor: checks and reads in the store, kept actions.
+"""The port of a run: its methods that need the worker, such as checks and reads in the store.
 
-A port is made for a run when its processor first acts, so that other runs pay nothing. It lives in
-the worker; a child process reaches it over the pipe (`ChildPort`).
+A port is created when a processor first performs an action, so that other runs have no overhead. It
+lives in the worker; a child process reaches it over the pipe (`ChildPort`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunPort(Protocol):
         ...
 
     def publish_now(self, message: RunMessage) -> str:
-        """Publish a message at once; return its id."""
+        """Publish a message immediately; return its id."""
         ...
 
     def keep_artifact(self, artifact: NewArtifact) -> None:
@@ -61,11 +61,11 @@ class RunPort(Protocol):
         ...
 
     def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
-        """Return how a flow ended; None if the run has to be suspended until then."""
+        """Return how a flow ended; None if the run must be suspended until then."""
         ...
 
     def upstream(self) -> list[UpstreamResult]:
-        """Return what the processors before this one reported."""
+        """Return the reports of the processors in earlier phases."""
         ...
 
     def load_state(self) -> str | None:
@@ -73,7 +73,7 @@ class RunPort(Protocol):
         ...
 
     def save_state(self, text: str) -> None:
-        """Store the checkpoint at once."""
+        """Store the checkpoint immediately."""
         ...
 
 
@@ -83,7 +83,7 @@ class ChildPort:
     def __init__(self, ask: Callable[..., Any]) -> None:
         """`ask` calls a method by name and returns its result or raises its error."""
         self._ask = ask
-        # One thread at a time: a reply has no number.
+        # One thread at a time, because replies are not numbered.
         self._asking = threading.Lock()
 
     def act(self, actions: RunActions) -> None:
@@ -91,7 +91,7 @@ class ChildPort:
         self._call("act", actions)
 
     def publish_now(self, message: RunMessage) -> str:
-        """Publish a message at once; return its id."""
+        """Publish a message immediately; return its id."""
         return str(self._call("publish_now", message))
 
     def keep_artifact(self, artifact: NewArtifact) -> None:
@@ -99,12 +99,12 @@ class ChildPort:
         self._call("keep_artifact", artifact)
 
     def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
-        """Return how a flow ended; None if the run has to be suspended until then."""
+        """Return how a flow ended; None if the run must be suspended until then."""
         found: SubFlow | None = self._call("wait_for", wanted)
         return found
 
     def upstream(self) -> list[UpstreamResult]:
-        """Return what the processors before this one reported."""
+        """Return the reports of the processors in earlier phases."""
         found: list[UpstreamResult] = self._call("upstream")
         return found
 
@@ -114,7 +114,7 @@ class ChildPort:
         return found
 
     def save_state(self, text: str) -> None:
-        """Store the checkpoint at once."""
+        """Store the checkpoint immediately."""
         self._call("save_state", text)
 
     def _call(self, method: str, *arguments: object) -> Any:
@@ -123,7 +123,7 @@ class ChildPort:
 
 
 class RunReport(NamedTuple):
-    """What is stored with the end of a run beside its result."""
+    """Data stored with the end of a run in addition to its result."""
 
     held: HeldRun
     actions: tuple[CheckedAction, ...] = ()
@@ -156,7 +156,7 @@ class StorePort:
         self.actions += checked
 
     def publish_now(self, message: RunMessage) -> str:
-        """Publish a message at once; raise LeaseLost once the run has another holder."""
+        """Publish a message immediately; raise LeaseLost once the run has another holder."""
         held = self._held
 
         def body(tx: Tx) -> int:
@@ -174,11 +174,11 @@ class StorePort:
         """Keep an artifact until the run ends; a second one of the same name replaces it."""
         if len(self.artifacts) >= ARTIFACTS_MAX and artifact.name not in self.artifacts:
             fix = "Combine them, or store a list of them as one artifact."
-            raise InvalidInput("artifact", f"at most {ARTIFACTS_MAX} of a run", "one more", fix)
+            raise InvalidInput("artifact", f"at most {ARTIFACTS_MAX} per run", "one more", fix)
         self.artifacts[artifact.name] = artifact
 
     def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
-        """Return how a flow ended; None if the run has to be suspended until then.
+        """Return how a flow ended; None if the run must be suspended until then.
 
         A wait is found again by its key: the caller's, or the flow and how many waits for it came
         before.
@@ -195,7 +195,7 @@ class StorePort:
         return found
 
     def upstream(self) -> list[UpstreamResult]:
-        """Return what the processors before this one reported."""
+        """Return the reports of the processors in earlier phases."""
         flow_id = self._held.flow_id
         if flow_id is None:
             return []
@@ -210,7 +210,7 @@ class StorePort:
         return None if found is None else found.state
 
     def save_state(self, text: str) -> None:
-        """Store the checkpoint at once; raise LeaseLost once the run has another holder."""
+        """Store the checkpoint immediately; raise LeaseLost once the run has another holder."""
         held = self._held
         row = (held.run_id, held.token, text)
         if not self._store.write(lambda tx: state_put_held(tx, [row])):
@@ -224,7 +224,7 @@ def reports_write(
     reports: Sequence[RunReport],
     completed: Collection[int],
 ) -> None:
-    """Store what runs reported, with their ends; only completed runs act."""
+    """Store the reports of runs with their ends; only completed runs perform actions."""
     performed = [
         OwnedActions(owner_of(one.held), one.actions)
         for one in reports

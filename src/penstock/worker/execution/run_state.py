@@ -1,8 +1,8 @@
 """`run.state`: a small mapping that outlives the attempt.
 
-Every change is encoded at once, so that its size is checked where it is made and another thread can
-take the text at any time. The worker writes it with its heartbeats and with the end of an attempt
-that did not complete; `save` writes it at once.
+Every change is encoded immediately, so that its size is checked where it is made and another thread
+can take the text at any time. The worker writes it with its heartbeats and with the end of an
+attempt that did not complete; `save` writes it immediately.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SavedState(MutableMapping[str, Any]):
         return f"SavedState({self._values!r})"
 
     def save(self, **values: Any) -> None:
-        """Set values and store the state at once; raise LeaseLost if the run has a new holder."""
+        """Set values and store the state now; raise LeaseLost if the run has a new holder."""
         self._change({**self._values, **values})
         text, self._changed = self._changed, None
         assert text is not None
@@ -85,6 +85,6 @@ class SavedState(MutableMapping[str, Any]):
         shown = text.decode()
         if KNOWN_SECRETS and KNOWN_SECRETS.masked(shown) != shown:
             fix = "Read it with run.secret in every attempt."
-            raise InvalidInput("state", "no value of a secret", "one", fix)
+            raise InvalidInput("state", "no secret values", "a secret value", fix)
         self._values = values
         self._changed = self.latest = shown

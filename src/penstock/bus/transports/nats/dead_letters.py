@@ -1,12 +1,12 @@
 """The dead-letter mover: copies a message to the dead-letter topic, exactly once.
 
-The copy has a subject of its own and is stored only if that subject is empty, so a repeated move
+The copy has its own subject and is stored only if that subject is empty, so a repeated move
 changes nothing, however much later it happens; `Nats-Msg-Id` catches repeats in flight. Only then
-is the delivery acked. A crash between the two is mended by the next delivery: its number is above
-the maximum, and the transport moves it without handing it out.
+is the delivery acked. The next delivery recovers from a crash between the two: its attempt number
+exceeds the maximum, and the transport moves it instead of delivering it.
 
-Messages that the server itself gave up (another client terminated them, or `max_deliver` was set
-with other tools) are found in the captured advisories.
+The captured advisories report messages that the server itself stopped delivering (another client
+terminated them, or `max_deliver` was set with other tools).
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Mover:
         return True
 
     async def run_once(self) -> int:
-        """Move what servers gave up, as their advisories report; return the number of messages."""
+        """Move messages that servers stopped delivering, as their advisories report; return how
+        many.
+        """
         moved = 0
         for advisory in await self._advisories.ready(MOVE_MAX):
             moved += await self._from_advisory(advisory)
@@ -120,7 +122,7 @@ class Mover:
             attempts=deliveries,
             kind=ErrorKind.POISON if is_terminated else ErrorKind.TRANSIENT,
             error_type=TERMINATED if is_terminated else MAX_DELIVERIES,
-            error=str(body.get("reason", "")) or "given up by the server",
+            error=str(body.get("reason", "")) or "abandoned by the server",
         )
         return int(await self.move(facts.spec, facts.topic, failure))
 
@@ -132,7 +134,7 @@ def _headers(
     message_id: str,
     published: Any,
 ) -> dict[str, str]:
-    """Return the headers of the copy: those of the message, and what happened to it."""
+    """Return the headers of the copy: those of the message, and the failure report."""
     cause = DeadLetterCause(
         message_id=message_id,
         subscription=spec.name,

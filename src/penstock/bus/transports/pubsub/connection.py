@@ -1,8 +1,8 @@
-"""Calls of Google Pub/Sub's API, with its errors as Penstock's.
+"""Calls to Google Pub/Sub's API; its errors are translated to Penstock's.
 
 The client library comes with the extra `pubsub` and is imported here and in `resources.py` only, on
-use. Calls wait for a server that is away, at most as long as the options say; a call that was cut
-off is repeated once, which is safe because everything here may be repeated.
+use. Calls wait for an unreachable server up to the time in the options; an interrupted call is
+repeated once, which is safe because all calls here are repeatable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHANNEL: Final = (
 
 
 class StaleAckIds(Conflict):
-    """Ack ids of a request were not valid, or failed for a passing reason."""
+    """Ack ids of a request were invalid, or failed temporarily."""
 
     code = "transport.stale_ack_ids"
 
@@ -100,9 +100,9 @@ class PubsubConnection:
         if code == "ALREADY_EXISTS":
             return AlreadyExists(kind, name)
         if code in {"INVALID_ARGUMENT", "OUT_OF_RANGE", "UNIMPLEMENTED"}:
-            return InvalidInput(kind, "what Pub/Sub accepts", name, text)
+            return InvalidInput(kind, "a request that Pub/Sub accepts", name, text)
         if code in {"PERMISSION_DENIED", "UNAUTHENTICATED"}:
-            return Forbidden(f"Pub/Sub refused the call about {kind} {name}: {text}")
+            return Forbidden(f"Pub/Sub denied access to {kind} {name}: {text}")
         if code == "FAILED_PRECONDITION":
             return Conflict(f"{kind} {name}: {text}")
         return TransportUnavailable(f"Pub/Sub could not process the call about {name}: {text}")
@@ -141,7 +141,7 @@ class PubsubConnection:
 
 
 def _ack_ids(error: Any) -> Mapping[str, str]:
-    """Return what exactly-once delivery reports about ack ids, by ack id."""
+    """Return the errors that exactly-once delivery reports, by ack id."""
     from google.rpc import error_details_pb2  # an optional dependency
     from grpc_status import rpc_status  # as above
 

@@ -1,4 +1,4 @@
-"""Settling on Pub/Sub: acks, nacks and deadlines, and which of them took effect."""
+"""Settling on Pub/Sub: sends acks, nacks and deadlines, and reports which took effect."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class PubsubSettling:
         note: Callable[[PubsubTicket], None],
         send: Callable[[list[str]], set[str]],
     ) -> list[SettleResult]:
-        """Settle the ack ids that are not stale; `send` returns what the service refused.
+        """Settle the ack ids that are not stale; `send` returns those that the service rejected.
 
-        `note` takes note of each that was sent.
+        `note` is called with each accepted one.
         """
         found = _decoded(ack_ids)
         if not found:
@@ -120,7 +120,9 @@ class PubsubSettling:
         ]
 
     def _delay(self, facts: SubscriptionSpec, ticket: PubsubTicket, nack: Nack) -> int:
-        """Return the seconds by which a nack is put off: what is asked beyond the backoff."""
+        """Return the seconds by which a nack is delayed: the part of the requested delay that
+        exceeds the backoff.
+        """
         policy = redelivery.RedeliveryPolicy(
             min_backoff_us=facts.min_backoff_us,
             max_backoff_us=facts.max_backoff_us,
@@ -141,7 +143,7 @@ class PubsubSettling:
         return refused
 
     def modify(self, subscription: str, raws: list[str], seconds: int) -> set[str]:
-        """Move the deadlines of Google's ack ids; return those that the service refused."""
+        """Move the deadlines of Google's ack ids; return those that the service rejected."""
         from google.pubsub_v1 import types  # an optional dependency
 
         path = self._resources.path("subscriptions", subscription)
@@ -153,7 +155,7 @@ class PubsubSettling:
     def _refused(self, stub: Any, request: Any, path: str) -> set[str]:
         """Make a call about ack ids; return those that exactly-once delivery reports as stale.
 
-        Those that failed for a passing reason are sent again.
+        Those that failed temporarily are sent again.
         """
         stale: set[str] = set()
         for _ in range(REPEATS_MAX):
@@ -171,5 +173,5 @@ class PubsubSettling:
 
 def _decoded(ack_ids: Sequence[str]) -> list[PubsubTicket]:
     if len(ack_ids) > rules.BATCH_MAX:
-        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} at once", len(ack_ids))
+        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} per call", len(ack_ids))
     return [tickets.decode(text, f"ack_ids[{index}]") for index, text in enumerate(ack_ids)]

@@ -1,4 +1,4 @@
-"""`penstock entity`: whether a change of an entity reached the last phase, or where it stopped."""
+"""`penstock entity`: show how far the changes of an entity have progressed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from penstock.flows.explain.records import EntityTrail
 @click.argument("entity", metavar="KIND:ID")
 @click.option("--partition", metavar="TEXT", help="Only flows of this partition.")
 @click.option("--pipeline", metavar="NAME", help="Only flows of this pipeline.")
-@click.option("--customer", metavar="ID", help="Customer that owns the flows; default: default.")
+@click.option(
+    "--customer", metavar="ID", help="Customer that owns the flows. Defaults to `default`."
+)
 @click.option("--limit", type=click.IntRange(1, 50), default=20, show_default=True,
               help="Maximum number of flows to show.")  # fmt: skip
 @click.pass_obj
@@ -21,7 +23,7 @@ def entity(
     app: App, entity: str, partition: str | None, pipeline: str | None, customer: str | None,
     limit: int,
 ) -> None:  # fmt: skip
-    """Show how far the changes of an entity got, phase by phase.
+    """Show how far the changes of an entity have progressed, phase by phase.
 
     Processors report which entities they changed. The newest flows that reported this one are
     listed with what each later phase did with the change.
@@ -34,7 +36,7 @@ def entity(
 
 
 def print_trail(found: EntityTrail) -> None:
-    """Print how far the changes of an entity got."""
+    """Print how far the changes of an entity have progressed."""
     if not found.flows:
         click.echo(f"No report names {output.escape_control(found.entity)}.")
         click.echo("Processors report changes with run.entities(kind, ids).")
@@ -49,4 +51,4 @@ def print_trail(found: EntityTrail) -> None:
             click.echo(f"  {one.phase:<{width}}  {one.outcome:<12}  {one.text}")
         click.echo(f"  {output.escape_control(flow.text)}")
     if found.has_more:
-        click.echo("Older flows are left off; raise --limit or name a --partition.")
+        click.echo("Older flows are not shown; raise --limit or name a --partition.")

@@ -1,4 +1,4 @@
-"""`penstock gate`: check a gate now, list its decisions, and try other settings on them."""
+"""`penstock gate`: check a gate now, list its decisions, and test other settings on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gate_setting_options(command: Any) -> Any:
 
 @click.group(cls=Group)
 def gate() -> None:
-    """Check gates now, list their decisions, try other settings."""
+    """Check gates now, list decisions and try other settings."""
 
 
 @gate.command("check")
@@ -54,7 +54,7 @@ def gate() -> None:
 @click.argument("phase")
 @click.option("--processor", metavar="NAME", help="Check only the needs of this processor.")
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
-@click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; the open flow's mode if omitted.")
 @click.pass_obj
 def check(app: App, /, **given: Any) -> None:
     """Probe the data now and show what the gate would decide; changes nothing.
@@ -111,7 +111,7 @@ def _found(one: GateDependency) -> str:
 
 
 def _probe(one: GateDependency) -> str:
-    """Return how long the probe took and what it read."""
+    """Return the duration of the probe and the bytes it read."""
     if one.probe_time is None:
         return "-"
     took = f"{one.probe_time.total_seconds() * 1_000:,.0f} ms"
@@ -209,7 +209,7 @@ def what_if(app: App, /, **given: Any) -> None:
 @gate_setting_options
 @click.option("--days", type=click.IntRange(1, 3_660), default=30, show_default=True,
               help="Number of days before --until.")  # fmt: skip
-@click.option("--since", metavar="TIME", help="Only decisions from this time on.")
+@click.option("--since", metavar="TIME", help="Only decisions at or after this time.")
 @click.option("--until", metavar="TIME", help="Only decisions before this time. Default: now.")
 @click.option("--mode", metavar="NAME", help="Only decisions in this mode.")
 @click.option("--phase", metavar="NAME", help="Only decisions of this phase.")

@@ -297,7 +297,7 @@ class Gates:
         if phase not in known:
             raise InvalidInput("phase", f"a phase of mode {planned.mode.name}: {known}", phase)
         if processor is not None:
-            # One that is not declared has no needs: a misspelt name would proceed.
+            # An undeclared processor has no needs, so a misspelled name would proceed.
             names = [
                 one["name"]
                 for declared in planned.definition["phases"]
@@ -357,4 +357,4 @@ def _reevaluated(rows: list[DecisionRow], changes: ModeOptions) -> list[Reevalua
     try:
         return [reevaluated_record(row, changes) for row in rows]
     except DeclarationError as error:
-        raise InvalidInput("changes", "settings that fit together", error.message) from None
+        raise InvalidInput("changes", "consistent settings", error.message) from None

@@ -1,7 +1,8 @@
 """Manual decisions about gates: grant and revoke overrides, resolve interventions.
 
-Each one is a single transaction that appends an audit entry and has the affected flows evaluated
-again. The `actor` is always recorded; an override without an authenticated approver is refused.
+Each is a single transaction that appends an audit entry and requests a new evaluation of the
+affected flows. The `actor` is always recorded; an override without an authenticated approver is
+rejected.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ class Interventions:
     ) -> None:
         """Resolve an intervention. Its gate is evaluated again immediately."""
         if not resolution.strip():
-            raise InvalidInput("resolution", "what was done", resolution)
+            raise InvalidInput("resolution", "a description of what was done", resolution)
         number = decode_or_not_found("int", "intervention", intervention_id)
         who = self._actor
 
@@ -275,7 +276,7 @@ class Interventions:
         reason: Annotated[str, _APPROVAL],
         expires: Annotated[str, _EXPIRES] = "24h",
     ) -> GateOverride:
-        """Approve to start without what is missing, and continue: an override and a resolution.
+        """Approve starting without the missing data: grant an override and resolve the item.
 
         The override covers the gate of this intervention only. Its gate is evaluated immediately;
         a dependency declared with `fail_if_missing` still fails it.
@@ -299,7 +300,7 @@ class Interventions:
 
 
 def _approval(item: InterventionRow, reason: str, expires: str) -> OverrideRequest:
-    """Return the approval to start without what an intervention names as missing."""
+    """Return the approval to start without the data that an intervention lists as missing."""
     missing = json.loads(item.missing)
     return OverrideRequest(
         pipeline=item.pipeline,

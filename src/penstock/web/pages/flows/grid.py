@@ -1,4 +1,4 @@
-"""The grid: which day and phase is not as it should be?"""
+"""The grid: the state of every partition and phase."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class GridPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellPanel:
-    """The chosen cell, in words."""
+    """Explanation of the selected cell."""
 
     kind: ClassVar[str] = "cell"
     title: str
@@ -110,7 +110,7 @@ class CellPanel:
 
 
 def grid(visit: Visit) -> WebPage:
-    """Show the partitions and phases of a pipeline, with the chosen cell explained."""
+    """Show the partitions and phases of a pipeline, and explain the selected cell."""
     names = _pipelines(visit)
     pipeline = visit.choice("pipeline", names, names[0] if names else "")
     if not pipeline:
@@ -160,7 +160,7 @@ def grid(visit: Visit) -> WebPage:
 
 
 def _pipelines(visit: Visit) -> list[str]:
-    """Return the pipelines that flows go through: those with more than one phase first."""
+    """Return the pipelines, those with more than one phase first."""
     found = [
         (len({each.phase for each in one.processors}), one.pipeline)
         for one in visit.client.views.pipelines()
@@ -169,7 +169,7 @@ def _pipelines(visit: Visit) -> list[str]:
 
 
 def _owner(visit: Visit, pipeline: str) -> str:
-    """Return whose flows are shown when no customer is chosen: that of the newest flow."""
+    """Return the customer whose flows are shown if none is selected: that of the newest flow."""
     newest = visit.client.flows.list(pipeline=pipeline, limit=1).items
     return newest[0].customer if newest else "default"
 
@@ -253,7 +253,7 @@ def _href(flow: GridFlow) -> str:
 
 
 def _chosen(visit: Visit, seen: FlowGrid) -> tuple[GridFlow, PhaseMark] | None:
-    """Return the flow and phase that the address names, else the worst of the newest."""
+    """Return the flow and phase in the address, else the worst of the newest."""
     wanted = (visit.get("at") or "").split("/")
     for flow in seen.flows:
         for mark in flow.phases:
@@ -457,7 +457,7 @@ def _empty(pipeline: str) -> TablePanel:
         empty=Empty(
             title=f"No flow of {pipeline} yet",
             text="Each partition becomes a row, each phase a column. A schedule opens the first "
-            "flow; you can open one by hand.",
+            "flow; you can open one manually.",
             icon="n-grid",
             command=f"penstock trigger {pipeline} PARTITION --dry-run",
         ),
