@@ -12,6 +12,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.core.clock import HOUR, MINUTE, SECOND, Clock, Micros
@@ -32,6 +33,7 @@ LIFETIME_US: Final = HOUR
 RENEW_US: Final = 10 * MINUTE
 RSA_BITS: Final = 2_048
 TOKENS_MAX: Final = 10_000
+KEYS_KEPT: Final = 16
 _KINDS: Final = {"RS256": "RSA", "ES256": "EC"}
 
 
@@ -52,7 +54,7 @@ class Verifier:
             return self._sets[url]
 
     def verify(self, token: object, expected: ExpectedClaims, keys_url: str) -> TokenClaims:
-        """Return the claims of a token; raise Untrusted if it is not as expected.
+        """Return the claims of a token; raise InvalidToken if it is not as expected.
 
         Raises KeysUnavailable when the issuer's keys cannot be fetched.
         """
@@ -79,7 +81,7 @@ class Signer:
     def token(self, audience: str, email: str, customer: str) -> str:
         """Return a token for an audience that is valid for at least ten minutes.
 
-        customer: the owner of the subscription, or "" for one of the system.
+        customer: the owner of the subscription, or "" for the system.
         """
         now, key = self._clock.now(), self._key()
         name = (key.key_id, audience, email, customer)
@@ -103,7 +105,7 @@ class Signer:
 
 
 def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
-    """Return the payload of a token signed by this key and algorithm; raise Untrusted otherwise."""
+    """Return the payload of a token signed by this key and algorithm; else raise InvalidToken."""
     jwt = _library()
     if key.get("kty") != _KINDS[algorithm] or key.get("alg", algorithm) != algorithm:
         raise InvalidToken("alg: does not match the key")
@@ -123,7 +125,7 @@ def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
 def sign(claims: dict[str, Any], key: SigningKey) -> str:
     """Return a token with these claims (RS256)."""
     text: str = _library().encode(
-        claims, key.pem, algorithm="RS256", headers={"kid": key.key_id, "typ": "JWT"}
+        claims, _private(key.pem), algorithm="RS256", headers={"kid": key.key_id, "typ": "JWT"}
     )
     return text
 
@@ -145,18 +147,24 @@ def new_signing_key() -> SigningKey:
 
 
 def public_jwk(key: SigningKey) -> dict[str, str]:
-    """Return the public key with which others check this key's signatures."""
+    """Return the public key that verifies this key's signatures."""
     return {**_public(key.pem), "kid": key.key_id, "use": "sig", "alg": "RS256"}
 
 
 def _public(pem: str) -> dict[str, str]:
     jwt = _library()
+    found = jwt.algorithms.RSAAlgorithm.to_jwk(_private(pem).public_key(), as_dict=True)
+    return {name: str(found[name]) for name in ("kty", "n", "e")}
+
+
+@lru_cache(maxsize=KEYS_KEPT)
+def _private(pem: str) -> Any:
+    """Return the parsed key; parsing checks its primes, which takes longer than many signatures."""
+    _library()
     # The extra `oidc`, as above.
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    public = load_pem_private_key(pem.encode(), None).public_key()
-    found = jwt.algorithms.RSAAlgorithm.to_jwk(public, as_dict=True)
-    return {name: str(found[name]) for name in ("kty", "n", "e")}
+    return load_pem_private_key(pem.encode(), None)
 
 
 def _thumbprint(jwk: dict[str, str]) -> str:

@@ -1,8 +1,8 @@
 """The recorder: results of flows and phases, breaches, counts of runs, and the targets in force.
 
-Any number of processes may run it: one at a time makes a pass, and a result is a row of its own
+Any number of processes may run it: one at a time makes a pass, and each result is a separate row
 that is counted when it is inserted, so a repeated pass changes nothing. A flow or phase that is
-open when its time has passed is recorded then, and once: its end is added later.
+still open at its target time is recorded once at that time; its end is added later.
 """
 
 from __future__ import annotations
@@ -45,17 +45,19 @@ log = logging.getLogger(__name__)
 PASS_EVERY: Final = 20 * SECOND
 DECLARE_EVERY: Final = MINUTE
 LAG_US: Final = 30 * SECOND
-"""Runs are counted this long after their end, so that one that commits late is not missed."""
+"""Delay after which ended runs are counted, so that a late commit is not missed."""
 OVERLAP_US: Final = 10 * MINUTE
-"""Ends are read again for this long; results that exist are not counted again."""
+"""Period for which ends are read again; existing results are not counted again."""
 BATCH: Final = 1_000
 BATCHES_MAX: Final = 20
+SLICES_MAX: Final = 200
+"""Maximum number of slices of ended runs in one pass."""
 KEPT_US: Final = 90 * DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderCounts:
-    """Counts of one pass: results of flows and phases, and of those the ones that were late."""
+    """Counts of one pass: results of flows and phases, and how many were late."""
 
     results: int = 0
     late: int = 0
@@ -85,7 +87,7 @@ class SloRecorder:
         self._declare()
         results = sum(self._drain(step) for step in (self._flows, self._phases))
         late = self._store.write(self._late)
-        for _ in range(BATCHES_MAX):
+        for _ in range(SLICES_MAX):
             if not self._store.write(self._runs):
                 break
         self._store.write(stale_tables_announce)
@@ -211,7 +213,7 @@ def _declared_latency(of_flow: FlowPlan, phase: str) -> Micros | None:
 def _declared(
     definition: dict[str, object], *, has_flow: bool
 ) -> list[tuple[str, str, str, float | None]]:
-    """Return mode, phase, measure and target of everything that a pipeline is measured by."""
+    """Return mode, phase, measure and target of all service levels of a pipeline."""
     found: list[tuple[str, str, str, float | None]] = [
         ("", "", measure, None) for measure, terms in MEASURES.items() if not terms.has_mode
     ]

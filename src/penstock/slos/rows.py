@@ -12,7 +12,7 @@ class EndedRow(NamedTuple):
     pipeline_key: int
     mode: str
     phase: str
-    """Empty for the flow itself."""
+    """Name of the phase; empty for the flow itself."""
     partition: str
     flow_id: int
     correlation_id: str
@@ -26,7 +26,7 @@ class EndedRow(NamedTuple):
     source: str | None = None
     """Trigger source of the phase."""
     duplicates: int = 0
-    """Starts of its phases beyond the first."""
+    """Number of starts of its phases beyond the first."""
 
 
 class ResultRow(NamedTuple):
@@ -121,3 +121,11 @@ class BreachRow(NamedTuple):
     actual_at: int | None
     late_us: int
     state: str
+
+
+class RunSlice(NamedTuple):
+    """Ended runs that one transaction folds: all up to a time."""
+
+    end: int
+    is_full: bool
+    """Whether the slice ended because of the number of runs, not the time."""

@@ -17,6 +17,7 @@ from penstock.slos.rows import (
     EndedRow,
     PointRow,
     ResultRow,
+    RunSlice,
     SloRow,
     Sums,
     TargetRow,
@@ -25,7 +26,9 @@ from penstock.slos.rows import (
 
 POINTS: Final = 60
 SLICE_US: Final = HOUR
-"""Runs are folded in slices of at most this time."""
+"""Maximum time span of a slice of runs."""
+SLICE_RUNS: Final = 5_000
+"""Maximum number of runs per slice on SQLite, where all other writers wait for a transaction."""
 LAST_ID: Final = 2**62
 BREACH_SOURCES: Final = (
     "slo_breaches_of_flows",
@@ -124,6 +127,20 @@ def stale_tables_announce(tx: Tx) -> int:
     return len(rows)
 
 
+def next_slice(tx: Tx, after: Micros, until: Micros, slice_us: Micros) -> RunSlice | None:
+    """Return the next slice of runs that ended in (after, until]; None if there are none.
+
+    On SQLite a slice has at most `SLICE_RUNS` runs, or those that one transaction ended.
+    """
+    params = {"after": after, "until": until, "n": SLICE_RUNS - 1}
+    first_at, full_at = one(tx.rows("slo_runs_next", params))
+    if first_at is None:
+        return None
+    end = min(until, int(first_at) + slice_us)
+    is_full = full_at is not None and int(full_at) < end
+    return RunSlice(int(full_at) if is_full else end, is_full)
+
+
 def runs_fold(tx: Tx, position: str, *, lag_us: Micros, window_us: Micros) -> bool:
     """Add ended runs to their hours, at most an hour of them. Return whether more are waiting."""
     now = tx.now()
@@ -131,24 +148,24 @@ def runs_fold(tx: Tx, position: str, *, lag_us: Micros, window_us: Micros) -> bo
     after = position_get(tx, position, now - window_us)
     if until <= after:
         return False
-    first_at = one(tx.rows("slo_runs_next", {"after": after, "until": until}))[0]
-    if first_at is None:
+    found = next_slice(tx, after, until, SLICE_US)
+    if found is None:
         position_set(tx, position, until)
         return False
-    end = min(until, int(first_at) + SLICE_US)
+    end = found.end
     tx.run("slo_runs_fold", {"after": after, "until": end})
     position_set(tx, position, end)
     return end < until
 
 
 def position_get(tx: Tx, name: str, default: Micros) -> Micros:
-    """Return how far something was recorded."""
+    """Return the recorded position of a log."""
     row = first(tx.rows("counter_get", {"name": name}))
     return default if row is None else int(row[0])
 
 
 def position_set(tx: Tx, name: str, value: Micros) -> None:
-    """Store how far something was recorded."""
+    """Store the recorded position of a log."""
     tx.run("slo_counter_set", {"name": name, "value": value})
 
 

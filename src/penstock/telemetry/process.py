@@ -1,7 +1,7 @@
 """The telemetry of one process: subscribes the configured exporters to its events.
 
-Nothing is imported, started or counted that the settings do not ask for. Each receiver has its own
-bounded queue and thread, so one that hangs delays neither work nor the others.
+Only what the settings enable is imported, started and counted. Each receiver has its own bounded
+queue and thread, so a hanging receiver delays neither work nor other receivers.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ METRICS_SECONDS: Final = 15.0
 
 
 def no_tables(_: ProcessorPath) -> JobTables:
-    """Return no tables."""
+    """Return no tables, for processes without loaded pipelines."""
     return JobTables()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What telemetry needs of its process."""
+    """The parts of a process that telemetry needs."""
 
     name_of: NameOf = unknown_name
     tables_of: TablesOf = no_tables
@@ -64,7 +64,7 @@ class Telemetry:
         around: Surroundings,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """`registry`: what is exported as metrics; by default those of the process."""
+        """`registry`: the exported metrics; by default those of the process."""
         self._declared = declared
         self._events = events
         self._metrics = metrics
@@ -95,7 +95,7 @@ class Telemetry:
             self._sampler.start()
 
     def close(self) -> None:
-        """Export what is queued, for a few seconds at most."""
+        """Export queued items, for a few seconds at most."""
         self._stopping.set()
         for one in self._queues:
             one.close()
@@ -133,7 +133,7 @@ class Telemetry:
                 now = self._clock.now()
                 for one in event.others:
                     queue.put((one, now))
-                for n in range(queue.admit_ordinary(len(event.completed))):
+                for n in range(queue.admit_ordinary(len(event.completed.processor_key))):
                     queue.put((event.event_of(n), now))
 
             self._events.subscribe(put, [kind for kind in spans.kinds if kind is not RunEnded])
@@ -200,7 +200,7 @@ def open_telemetry(
     around: Surroundings,
     registry: CollectorRegistry | None = None,
 ) -> Iterator[Telemetry]:
-    """Run the telemetry of a process for the time of a block."""
+    """Run the telemetry of a process for the duration of a block."""
     made = Telemetry(declared, events, metrics, around, registry)
     made.start()
     try:

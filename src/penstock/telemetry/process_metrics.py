@@ -1,15 +1,15 @@
-"""Metrics of what a process did, counted from its events."""
+"""Metrics of a process, counted from its events."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from penstock.audit.telemetry import (
+    CompletedRuns,
     Event,
     Events,
     FlowEnded,
@@ -42,7 +42,7 @@ STARTS: Final = ("PROCEED", "PROCEED_DEGRADED")
 
 
 class _RunSeries:
-    """What was counted of the runs of a processor, of one customer if metrics are by customer."""
+    """Counts of a processor's runs, per customer if metrics are by customer."""
 
     __slots__ = ("completed", "errors", "outcomes", "records", "seconds", "waits")
 
@@ -53,6 +53,14 @@ class _RunSeries:
         self.seconds = Distribution(LONG)
         self.waits = Distribution(LONG)
         self.records = 0
+
+    def count_completed(self, runs: CompletedRuns) -> None:
+        """Count runs that completed."""
+        self.completed += len(runs.processor_key)
+        seconds = [one for one in runs.duration_us if one is not None]
+        self.seconds.observe_all(seconds, SECOND)
+        self.waits.observe_all(runs.waited_us, SECOND)
+        self.records += sum(filter(None, runs.records))
 
     def count_other(self, event: RunEnded) -> None:
         """Count a run that did not complete."""
@@ -107,8 +115,8 @@ class ProcessMetrics(Tally):
         }
 
     def subscribe(self, events: Events) -> Callable[[], None]:
-        """Count the events of a stream; return a function that ends that."""
-        # One subscription per kind: an event goes straight to what counts it.
+        """Count the events of a stream; return a function that stops counting."""
+        # One subscription per kind, so that an event reaches its counter directly.
         ends = [events.subscribe(count, [kind]) for kind, count in self._handlers.items()]
 
         def unsubscribe() -> None:
@@ -135,22 +143,25 @@ class ProcessMetrics(Tally):
     # -- runs ----------------------------------------------------------------------------------
 
     def _runs_ended(self, event: RunsEnded) -> None:
+        done = event.completed
         with self.lock:
-            for processor, customer, waited_us, duration_us, records in event.completed:
-                series = self._series(processor, customer)
-                series.completed += 1
-                # As Distribution.observe, without its call: this runs for every run.
-                if duration_us is not None:
-                    seconds = duration_us / SECOND
-                    series.seconds.counts[bisect_left(LONG, seconds)] += 1
-                    series.seconds.total += seconds
-                seconds = waited_us / SECOND
-                series.waits.counts[bisect_left(LONG, seconds)] += 1
-                series.waits.total += seconds
-                if records:
-                    series.records += records
+            for key, columns in self._by_series(done):
+                self._series(*key).count_completed(columns)
             for one in event.others:
                 self._series(one.processor_key, one.customer_id).count_other(one)
+
+    def _by_series(self, done: CompletedRuns) -> Iterable[tuple[tuple[int, str], CompletedRuns]]:
+        """Split completed runs by series; most batches have one processor."""
+        processors = done.processor_key
+        if not processors:
+            return ()
+        is_one = processors.count(processors[0]) == len(processors)
+        if is_one and not self._by_customer:
+            return (((processors[0], ""), done),)
+        split: dict[tuple[int, str], list[Any]] = {}
+        for row in zip(*done, strict=True):
+            split.setdefault((row[0], row[1] if self._by_customer else ""), []).append(row)
+        return ((key, CompletedRuns(*zip(*rows, strict=True))) for key, rows in split.items())
 
     def _series(self, processor: int, customer: str) -> _RunSeries:
         """Return the counts of a processor; the caller holds the lock."""
@@ -161,7 +172,7 @@ class ProcessMetrics(Tally):
         return series
 
     def _fold_runs(self) -> None:
-        """Add what was counted of runs to the metrics, under the names of their processors."""
+        """Add the counts of runs to the metrics, under the names of their processors."""
         with self.lock:
             runs, self._runs = self._runs, {}
         for (key, customer), series in runs.items():

@@ -15,12 +15,12 @@ from penstock.flows.ladder.store import pass_take
 from penstock.usage.store import budgets_enforce, usage_fold, usage_prune
 
 PASS_EVERY: Final = 15 * SECOND
-SLICES_MAX: Final = 60
+SLICES_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterCounts:
-    """Counts of one pass: slices of time folded, budgets that stopped runs or let them go on."""
+    """Counts of one pass: slices of time folded, budgets that stopped or resumed runs."""
 
     slices: int = 0
     stopped: int = 0

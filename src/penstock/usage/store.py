@@ -8,20 +8,24 @@ from typing import Any, Final
 
 from penstock.core.clock import DAY, MINUTE, Micros
 from penstock.core.naming import CustomerKey, PipelineKey
-from penstock.db.store import Tx, one
+from penstock.db.store import Tx
 from penstock.schedules.store.pauses import PauseChange, pause_write
-from penstock.slos.store import position_get, position_set
+from penstock.slos.store import next_slice, position_get, position_set
 from penstock.usage.budget import is_stop_due, period_of
 from penstock.usage.profile import Sample, added, outliers
 from penstock.usage.rows import AnomalyRow, BudgetRow, ProfiledRun
 from penstock.usage.scaling import WINDOW_US, Load
 
 LAG_US: Final = 15_000_000
-"""Runs are counted this long after their end, so that one that commits late is not missed."""
+"""Delay after which ended runs are counted, so that a late commit is not missed."""
 SLICE_US: Final = 10 * MINUTE
 FIRST_US: Final = 31 * DAY
 COMPLETED_MAX: Final = 5_000
-"""Completed runs of one slice that are compared with their profiles; the newest ones."""
+"""Maximum number of completed runs per slice that are compared with their profiles; the newest
+ones.
+"""
+COMPLETED_FULL: Final = 200
+"""The same maximum for a slice that ended because of its number of runs; a pass has several."""
 KEPT_US: Final = 90 * DAY
 BUDGETS_MAX: Final = 10_000
 ACTOR: Final = "budget"
@@ -35,22 +39,23 @@ def usage_fold(tx: Tx) -> bool:
     after = position_get(tx, POSITION, now - FIRST_US)
     if until <= after:
         return False
-    first_at = one(tx.rows("slo_runs_next", {"after": after, "until": until}))[0]
-    if first_at is None:
+    found = next_slice(tx, after, until, SLICE_US)
+    if found is None:
         position_set(tx, POSITION, until)
         return False
-    end = min(until, int(first_at) + SLICE_US)
+    end = found.end
     params = {"after": after, "until": end}
     tx.run("usage_fold", params)
     tx.run("usage_pools_fold", params)
-    rows = tx.rows("usage_completed", {**params, "n": COMPLETED_MAX})
+    most = COMPLETED_FULL if found.is_full else COMPLETED_MAX
+    rows = tx.rows("usage_completed", {**params, "n": most})
     profiles_add(tx, [ProfiledRun._make(row) for row in reversed(rows)])
     position_set(tx, POSITION, end)
     return end < until
 
 
 def profiles_add(tx: Tx, runs: Sequence[ProfiledRun]) -> None:
-    """Compare runs with the profiles of their processors, and add them to those."""
+    """Compare runs with the profiles of their processors, and add them to the profiles."""
     if not runs:
         return
     keys = sorted({(run.processor_key, run.customer_key, run.mode) for run in runs})
@@ -114,7 +119,7 @@ def budget_put(tx: Tx, row: BudgetRow, actor: str) -> None:
 
 
 def budget_remove(tx: Tx, row: BudgetRow, actor: str) -> None:
-    """Delete a budget, and resume what it stopped."""
+    """Delete a budget, and resume the runs that it stopped."""
     tx.run("budget_remove", {"scope": row.scope, "subject": row.subject, "period": row.period})
     if row.stopped_at is not None:
         _resume(tx, row, actor, "the budget was removed")
@@ -137,7 +142,7 @@ def budgets_enforce(tx: Tx) -> tuple[int, int]:
 
 
 def budget_lift(tx: Tx, row: BudgetRow, actor: str, reason: str) -> None:
-    """Let a budget exceed its amount until the period ends, and resume what it stopped."""
+    """Allow a budget to be exceeded until the period ends, and resume the runs that it stopped."""
     _mark(tx, row, None, period_of(row.period, tx.now())[1])
     if row.stopped_at is not None:
         _resume(tx, row, actor, reason or "the budget was lifted")

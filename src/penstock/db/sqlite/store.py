@@ -33,6 +33,7 @@ from penstock.db.notifier import (
     after_commit,
 )
 from penstock.db.scoped import ScopedStore
+from penstock.db.sqlite.lock_sharing import POLL_MAX_S, LockSharing
 from penstock.db.sqlite.open_failure import FULL, READ_ONLY, explain_open_failure
 from penstock.db.sqlite.open_file import OpenFile
 from penstock.db.sqlite.transaction import SqliteTx
@@ -58,7 +59,7 @@ CHECKPOINT_PAGES = 8_000
 """Bulk transactions write thousands of pages: checkpoint every 32 MiB, not every 4."""
 SAFE_VERSION = (3, 51, 3)
 
-# Both types are bound as they are. Without a registered adapter, sqlite3 searches for one at every
+# Both types are bound unchanged. Without a registered adapter, sqlite3 searches for one at every
 # binding, which takes ten times as long as the binding itself.
 _NULL: dict[None, None] = {}
 sqlite3.register_adapter(bool, int)
@@ -118,6 +119,7 @@ class SqliteStore:
         self._path = Path(path)
         self._clock = clock
         self._system = SystemClock()
+        self._sharing = LockSharing(self._system)
         self._last_now = 0
         self._hub, self._close_hooks = WakeHub(), CloseHooks()
         self._peers: SocketNotifier | None = None
@@ -134,7 +136,7 @@ class SqliteStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Capabilities of this engine."""
         return Capabilities(
             engine="sqlite",
             concurrent_writers=False,
@@ -275,7 +277,9 @@ class SqliteStore:
             raise StoreBusy from None
 
     def _transact(self, body: Callable[[], T]) -> T:
+        self._sharing.share()
         self._begin()
+        began = self._system.monotonic()
         try:
             value = body()
             self._writer.execute("COMMIT")
@@ -283,6 +287,8 @@ class SqliteStore:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
+        finally:
+            self._sharing.released(began)
         return value
 
     def _begin(self) -> None:
@@ -302,11 +308,12 @@ class SqliteStore:
                 now = self._system.monotonic()
                 if deadline is None:
                     CONFLICTS.add()
+                    self._sharing.conflicted()
                 deadline = deadline or now + BUSY_TIMEOUT_S
                 if now > deadline:
                     raise StoreBusy from error
                 self._system.sleep(pause)
-                pause = min(pause * 1.5, 0.004)
+                pause = min(pause * 1.5, POLL_MAX_S)
 
     def _commit_group(self) -> None:
         """Run the oldest queued bodies and commit them with one fsync."""
@@ -372,7 +379,7 @@ def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _known_errors() -> Iterator[None]:
-    """Raise our error for one of SQLite."""
+    """Translate SQLite's errors to Penstock's."""
     try:
         yield
     except sqlite3.Error as error:
@@ -380,14 +387,14 @@ def _known_errors() -> Iterator[None]:
 
 
 def _notifier(path: Path, on_hint: Callable[[list[str]], object]) -> SocketNotifier | None:
-    """Return the notifier of other processes; None, with a warning, if there can be none."""
+    """Return the notifier of other processes; None, with a warning, if it cannot be created."""
     try:
         return SocketNotifier(path, on_hint)
     except UnsafeFolder as error:
         log.warning("%s", error)
     except OSError as error:  # the folder is too long for a socket, full or not writable
         log.warning(
-            "other processes are not notified at once: %s. Set TMPDIR to another folder.", error
+            "other processes are not notified immediately: %s. Set TMPDIR to another folder.", error
         )
     return None
 
@@ -395,7 +402,7 @@ def _notifier(path: Path, on_hint: Callable[[list[str]], object]) -> SocketNotif
 def _preallocation(
     writer: sqlite3.Connection, path: Path, *, is_on: bool
 ) -> WalPreallocation | None:
-    """Return what lengthens the write-ahead log of a file; None if that is off or impossible."""
+    """Return the preallocation of a file's write-ahead log; None if it is off or impossible."""
     if not is_on or str(path) == ":memory:" or not hasattr(os, "pwrite"):
         return None
     page = writer.execute("PRAGMA page_size").fetchone()[0]
@@ -437,7 +444,7 @@ def open_connection(path: Path, *, read_only: bool = False) -> sqlite3.Connectio
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Return our error for a SQLite error, or the error unchanged."""
+    """Return Penstock's error for a SQLite error, or the error unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error
     text = str(error)

@@ -131,9 +131,18 @@ ON CONFLICT (pipeline, customer, hour_at, mode, phase, measure) DO UPDATE SET
     good = slo_hours.good + excluded.good, bad = slo_hours.bad + excluded.bad;
 
 -- name: slo_runs_next
--- The end of the first run that ended after a time.
+-- The end of the first run that ended after a time, and the time of the n-th if folds are bounded.
 -- scope: system (the recorder serves all customers)
-SELECT min(finished_at) FROM history WHERE finished_at > :after AND finished_at <= :until;
+SELECT min(finished_at), CAST(NULL AS bigint) FROM history
+WHERE finished_at > :after AND finished_at <= :until;
+
+-- name: slo_runs_next [sqlite]
+-- differs because a fold holds SQLite's only write lock: all other writers wait for it.
+-- scope: system (the recorder serves all customers)
+SELECT min(finished_at), (SELECT n.finished_at FROM history n
+    WHERE n.finished_at > :after AND n.finished_at <= :until
+    ORDER BY n.finished_at LIMIT 1 OFFSET :n) FROM history
+WHERE finished_at > :after AND finished_at <= :until;
 
 -- name: slo_counter_set
 -- Store how far results were recorded.
