@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -36,6 +37,26 @@ class TestStream:
         found.append(stream.has_subscribers)
         unsubscribe()
         assert [*found, stream.has_subscribers] == [False, True, False]
+
+    def test_a_kind_without_subscribers_is_looked_up_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker checks for every run, which must cost the same with other subscribers."""
+        stream = Events()
+        stream.subscribe(lambda _: None, [ServiceStarted])
+        looked_up: list[type] = []
+        route = Events._route
+
+        def counted(self: Events, kind: type) -> tuple[Callable[[Event], None], ...]:
+            looked_up.append(kind)
+            return route(self, kind)
+
+        monkeypatch.setattr(Events, "_route", counted)
+        assert [stream.wants(Ticked) for _ in range(3)] == [False] * 3
+        stream.emit(TICK)
+        assert looked_up == [Ticked]
+        stream.subscribe(lambda _: None, [Ticked])
+        assert stream.wants(Ticked)
 
     def test_a_failing_subscriber_is_isolated(self, caplog: pytest.LogCaptureFixture) -> None:
         """A subscriber that raises is logged with the event's name; others still get the event."""

@@ -176,7 +176,7 @@ def test_metrics(served: ServedApi) -> None:
 
 
 def test_a_pull_waits(served: ServedApi) -> None:
-    """A publish answers a long poll, which meanwhile occupies no thread and is not in flight."""
+    """A publish ends a long poll, which occupies no thread while it waits."""
     made(served)
     replies: list[Any] = []
 
@@ -264,6 +264,35 @@ def test_a_topic_without_subscriptions(served: ServedApi) -> None:
     by.ok("POST", "/subscriptions", {"name": "reads", "topic": "lonely"})
     assert by.ok("POST", "/topics/lonely/publish", message)["subscriptions"] == 1
     assert by.post("/topics/lonely/publish", {"messages": []}).status == 400
+
+
+def test_what_a_consumer_reports(served: ServedApi) -> None:
+    """An ack and a nack may say who handled what, how and for how long; that is checked."""
+    made(served, min_backoff_seconds=0, max_backoff_seconds=1)
+    worker, viewer = served.by("worker"), served.by("viewer")
+    (message_id,) = published(served, "one")
+    by = {"service": "rosters", "revision": "r42"}
+    (one,) = pulled(served)
+    report = {"outcome": "retry", "duration_seconds": 1.5}
+    nack = {"nacks": [{"ack_id": one["ack_id"], "handled": report}], **by}
+    assert worker.ok("POST", f"{READER}/nack", nack)["outcomes"] == ["done"]
+    (two,) = pulled(served)
+    ack = {"ack_ids": [two["ack_id"]], "handled": [{"outcome": "applied"}], **by}
+    for wrong, field in (
+        ({"handled": [{"outcome": "applied"}] * 2}, "handled"),
+        ({"handled": [{"outcome": "eaten"}]}, "handled"),
+        ({"handled": [{"outcome": "applied", "duration_seconds": -1}]}, "duration_seconds"),
+        ({"service": ""}, "service"),
+    ):
+        refused = worker.post(f"{READER}/ack", {**ack, **wrong})
+        assert (refused.status, field in refused.body.decode()) == (400, True), wrong
+    assert worker.ok("POST", f"{READER}/ack", ack)["outcomes"] == ["done"]
+    found = viewer.ok("GET", f"/executions?cause={message_id}")["items"]
+    first, second = sorted(found, key=lambda one: int(one["retry_count"]))
+    assert (first["outcome"], first["duration_seconds"], first["service"]) == (
+        "retry", 1.5, "rosters",
+    )  # fmt: skip
+    assert (second["outcome"], second["revision"], second["retry_count"]) == ("applied", "r42", 1)
 
 
 def test_one_attempt_and_no_backoff(served: ServedApi) -> None:

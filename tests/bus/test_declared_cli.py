@@ -38,7 +38,7 @@ def declare(tmp_path: Path, attempts: int) -> str:
 
 
 @pytest.mark.parametrize("kind", ["embedded", "nats"])
-def test_drift_is_shown_and_mended(
+def test_drift_is_shown_and_fixed(
     shell: Shell, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
     """Missing, then applied, then changed in one setting, then applied again."""

@@ -16,11 +16,12 @@ from penstock.bus.store.deliveries import LeasedDelivery, delivery_extend, deliv
 from penstock.bus.store.replay import delivery_purge
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict
-from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from tests.bus.world import BusWorld
 from tests.conftest import CLOCK_START
+from tests.kits.effort import effort
 
 Step = tuple[str, int]
 NAMES = (
@@ -322,8 +323,7 @@ class Play:
 def memory_world() -> Iterator[BusWorld]:
     """Yield a fresh world in memory."""
     clock = VirtualClock(CLOCK_START)
-    store = SqliteStore(":memory:", clock)
-    store.migrate()
+    store = memory_store(clock)
     try:
         yield BusWorld(store, clock)
     finally:
@@ -331,7 +331,7 @@ def memory_world() -> Iterator[BusWorld]:
 
 
 @given(history=histories, is_ordered=st.booleans())
-@settings(quiet, max_examples=40)
+@settings(quiet, max_examples=effort(20, 40))
 def test_agrees_with_the_model(history: list[Step], is_ordered: bool) -> None:
     """For every history, all results and rows equal the model's."""
     with memory_world() as world:

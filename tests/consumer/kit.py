@@ -88,13 +88,13 @@ class RecordingBus(EmbeddedBus):
         self.extended: list[int] = []
         self.released: list[str] = []
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
-        results = super().ack(subscription, ack_ids)
+    def ack(self, subscription: str, ack_ids: Sequence[str], **report: Any) -> list[SettleResult]:
+        results = super().ack(subscription, ack_ids, **report)
         self.acks += ack_ids
         return results
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
-        results = super().nack(subscription, nacks)
+    def nack(self, subscription: str, nacks: Sequence[Nack], **report: Any) -> list[SettleResult]:
+        results = super().nack(subscription, nacks, **report)
         self.nacks += nacks
         return results
 

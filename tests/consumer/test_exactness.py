@@ -123,7 +123,7 @@ class TestAnyOrder:
 class AckLosingBus(RecordingBus):
     """A bus that loses two of every three of the first twelve acks."""
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(self, subscription: str, ack_ids: Sequence[str], **_: Any) -> list[SettleResult]:
         for index, ack_id in enumerate(ack_ids, start=len(self.acks)):
             if index >= 12 or index % 3 == 0:
                 EmbeddedBus.ack(self, subscription, [ack_id])

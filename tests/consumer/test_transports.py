@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.bus.message import Delivery, NewMessage, SettleResult
 from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert, doc_path
@@ -23,12 +24,12 @@ class LostAcks:
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(self, subscription: str, ack_ids: Sequence[str], **report: Any) -> list[SettleResult]:
         """Fail a few times; the kit repeats the call."""
         if self.lost:
             self.lost -= 1
             raise ConnectionError("lost")
-        return self.inner.ack(subscription, ack_ids)
+        return self.inner.ack(subscription, ack_ids, **report)
 
 
 def test_exactly_once_in_effect(rig: Rig, tmp_path: Path) -> None:

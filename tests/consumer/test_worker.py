@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.bus.message import Delivery, NewMessage, SettleResult
+from penstock.bus.message import Delivery, NewMessage, Outcome, SettleResult
 from penstock.consumer import Batch, Consumer, ConsumerOptions, Message, TryAgain, Upsert
-from penstock.consumer.disposition import Disposition, Outcome
+from penstock.consumer.disposition import Disposition
 from penstock.consumer.pulling import SETTLE_TRIES, Settler
 from penstock.core.clock import SECOND
 from penstock.core.errors import StoreUnavailable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ import pytest
 from penstock import Pipeline, game_day_modes, same_day
 from penstock.bus.message import ErrorKind, Nack, NewMessage
 from penstock.bus.records import Subscription, Topic
-from penstock.core.clock import MINUTE
+from penstock.bus.transports.over_client import ClientBus
+from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, TryAgain
+from penstock.core.clock import DAY as DAY_US
+from penstock.core.clock import MINUTE, to_datetime
 from penstock.core.errors import NotFound
 from penstock.core.ids import encode
 from penstock.core.records.validation import convert_input
@@ -22,6 +26,7 @@ from penstock.runs.records import Submission
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import revision_put
 from penstock.services.binder import Binder
+from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock
 from penstock.tracking.records import Execution
 from tests.kits.flows import DAY, Stage, work
@@ -148,6 +153,28 @@ class TestAlerts:
         assert (first.is_alert_sent, second.is_alert_sent) == (False, True)
         assert second.alert_type == opened[0][0]
 
+    def test_past_the_retention_of_alerts(self, stage: Stage, clock: VirtualClock) -> None:
+        """An execution says it for as long as it is kept, although the alert is deleted."""
+        stage.open(correlation_id="c1")
+        fail(stage, "box")
+        clock.advance(2 * MINUTE)
+        fail(stage, "box")
+        done = CompletionReport(pipeline="nba", processor="feed", partition=DAY, customer="acme")
+        stage.client.flows.complete(done)
+        stage.step()
+        before = executions(stage, "c1")
+        (rule,) = {one.alert_type for one in before if one.is_alert_sent}
+        stage.sql("UPDATE alerts SET state = 'resolved', closed_at = opened_at")
+        clock.advance(100 * DAY_US)
+        kept = Retention(flows_us=400 * DAY_US)
+        stage.write(lambda tx: prune(tx, kept))
+        assert stage.sql("SELECT 1 FROM alerts") == []
+        assert executions(stage, "c1") == before
+        clock.advance(300 * DAY_US)
+        stage.write(lambda tx: prune(tx, kept))
+        assert stage.sql("SELECT rule FROM past_alerts") == []
+        assert rule
+
     def test_a_success_has_none(self, stage: Stage) -> None:
         """A run that succeeds in a flow with alerts has none."""
         stage.open(correlation_id="c1")
@@ -197,6 +224,55 @@ class TestMessages:
             assert (second.subscription, second.message_id) == ("to-it", message_id)
             assert second.service == "tester"
             assert second.correlation_id == first.correlation_id == "c1"
+
+    @pytest.mark.parametrize("has_policy", [True, False], ids=["dlq", "no-dlq"])
+    def test_what_a_consumer_reports(
+        self, stage: Stage, clock: VirtualClock, tmp_path: Path, has_policy: bool
+    ) -> None:
+        """Service, revision, outcome and duration of every attempt are those of the consumer."""
+        self.declare(stage, min_backoff_seconds=0, max_backoff_seconds=1, dead_letters=has_policy)
+        options = ConsumerOptions(
+            service="rosters", version="r42", clock=clock, log=lambda _: None, concurrency=1
+        )
+        consumer = Consumer("to-it", sink=f"sqlite:{tmp_path}/sink.db", options=options)
+        seen: list[str] = []
+
+        @consumer.on()
+        def handle(message: Message) -> None:
+            clock.advance(seconds=3)
+            seen.append(message.id)
+            if message.attributes["correlation_id"] == "bad":
+                raise Reject("no team")
+            if len(seen) == 1:
+                raise TryAgain("busy")
+
+        bus = ClientBus(stage.client, customer="acme", clock=clock)
+        worker = consumer.worker(bus)
+        before = stage.store.read(lambda tx: tx.now())
+        self.publish(stage, correlation_id="good")
+        worker.run_once()
+        clock.advance(MINUTE)
+        worker.run_once()
+        clock.advance(MINUTE)
+        stage.client.subscriptions.seek("to-it", to_datetime(before), customer="acme")
+        worker.run_once()
+        self.publish(stage, correlation_id="bad")
+        worker.run_once()
+        consumer.close()
+        found = executions(stage, "good") + executions(stage, "bad")
+        assert {(one.service, one.revision) for one in found} == {("rosters", "r42")}
+        poison = ("failed", "nack" if has_policy else "ack", "poison", 3.0)
+        assert [
+            (one.status, one.acknowledgment, one.outcome, one.duration_seconds) for one in found
+        ] == [
+            ("failed", "nack", "retry", 3.0),
+            ("completed", "ack", "applied", 3.0),
+            ("skipped", "ack", "duplicate", 0.0),
+            poison,
+        ]  # fmt: skip
+        texts = [one.text for one in stage.client.diagnostics.trace("good").steps]
+        assert any("handled it in 3 s (attempt 2) by rosters r42" in text for text in texts)
+        assert any("had applied it before" in text for text in texts)
 
     def test_poison_is_one_execution(self, stage: Stage) -> None:
         """A message that becomes a dead letter is a failed execution."""

@@ -46,13 +46,13 @@ class RunStarted(Event, frozen=True):
     attempt: int
     flow_id: int | None = None
     correlation_id: str | None = None
-    """None: the id of the first attempt, `root_run_id`, stands for it."""
+    """None: `root_run_id`, the id of the first attempt, identifies it."""
     root_run_id: int = 0
     item_key: str = ""
 
 
 class RunEnded(Event, frozen=True):
-    """A run's end was stored."""
+    """The end of a run was stored."""
 
     run_id: int
     customer_id: str
@@ -65,7 +65,7 @@ class RunEnded(Event, frozen=True):
     error: str | None = None
     traceback: str | None = None
     why: str | None = None
-    """Why the run is retried or not."""
+    """Reason why the run is retried or not."""
     attempt: int = 1
     flow_id: int | None = None
     correlation_id: str | None = None
@@ -73,35 +73,35 @@ class RunEnded(Event, frozen=True):
     partition: str | None = None
     item_key: str = ""
     waited_us: int = 0
-    """From when the attempt was due until it was claimed."""
+    """Time from when the attempt was due until it was claimed."""
     duration_us: int | None = None
-    """Time that it executed; None if its worker did not measure it."""
+    """Execution time; None if the worker did not measure it."""
     started_at: int | None = None
     records: int | None = None
 
 
-class CompletedRun(NamedTuple):
-    """What is counted of a run that completed."""
+class CompletedRuns(NamedTuple):
+    """Data of completed runs, in columns of the same length."""
 
-    processor_key: ProcessorKey
-    customer_id: str
-    waited_us: int
-    duration_us: int | None
-    records: int | None
+    processor_key: Sequence[ProcessorKey]
+    customer_id: Sequence[str]
+    waited_us: Sequence[int]
+    duration_us: Sequence[int | None]
+    records: Sequence[int | None]
 
 
 class RunsEnded(Event, frozen=True):
     """Runs whose ends one transaction stored; only subscribers that name this kind receive it."""
 
-    completed: Sequence[CompletedRun]
-    """Those that completed without an error."""
+    completed: CompletedRuns
+    """Runs that completed without an error."""
     others: Sequence[RunEnded]
     event_of: Callable[[int], RunEnded]
-    """Makes the event of a completed run, by its position."""
+    """Builds the event of a completed run from its position in the columns."""
 
 
 class FlowEnded(Event, frozen=True, kw_only=True):
-    """A flow ended."""
+    """A flow ended in a final state."""
 
     flow_id: int
     customer_id: str
@@ -119,7 +119,7 @@ class FlowEnded(Event, frozen=True, kw_only=True):
 
 
 class PhaseEnded(Event, frozen=True, kw_only=True):
-    """A phase of a flow ended, or its last straggler completed it."""
+    """A phase of a flow ended, or its last outstanding processor completed it."""
 
     flow_id: int
     customer_id: str
@@ -153,7 +153,7 @@ class GateDecided(Event, frozen=True, kw_only=True):
     run_id: int | None = None
     correlation_id: str = ""
     probed_us: int = 0
-    """Time of its slowest probe."""
+    """Duration of its slowest probe."""
     scanned_bytes: int = 0
     checks: dict[str, tuple[int, int]] = {}
     """Number of checked and of missing dependencies, by kind."""
@@ -161,7 +161,7 @@ class GateDecided(Event, frozen=True, kw_only=True):
 
 
 class RunRefused(Event, frozen=True):
-    """A result came too late: its token was stale and nothing was changed."""
+    """The result of a run was rejected because its fencing token was stale."""
 
     run_id: int
     token: int
@@ -208,7 +208,7 @@ class Served(Event, frozen=True, kw_only=True):
     customer_id: str | None
     route: str = ""
     traceparent: str | None = None
-    """The context that the request brought."""
+    """Trace context that the request contained."""
 
 
 class SlotTaken(Event, frozen=True):
@@ -229,7 +229,7 @@ class SlotReleased(Event, frozen=True):
 
 
 class SlotLeaseLost(Event, frozen=True):
-    """A slot was not renewed in time, or was revoked; its holder has been notified."""
+    """A slot's lease was not renewed in time, or was revoked; its holder has been notified."""
 
     limit: str
     holder: str
@@ -258,7 +258,7 @@ class PushPosted(Event, frozen=True, kw_only=True):
     seconds: float
     window: int
     traceparent: str = ""
-    """The context that the request carried."""
+    """Trace context that the request contained."""
     parent: str | None = None
     """The span that published the message."""
     correlation_id: str = ""
@@ -291,7 +291,7 @@ class MessageHandled(Event, frozen=True, kw_only=True):
     error_type: str
     seconds: float
     traceparent: str
-    """The context of the handling."""
+    """Trace context in which the message was handled."""
     parent: str | None = None
     """The span that delivered or published the message."""
     correlation_id: str = ""
@@ -328,7 +328,7 @@ class PushAccepted(Event, frozen=True, kw_only=True):
 
 
 class ReplicaRead(Event, frozen=True):
-    """A read that tolerates lag was served, by the read replica or by the primary instead."""
+    """The read replica, or the primary in its place, served a read that tolerates lag."""
 
     server: str
     lag_seconds: float | None
@@ -370,7 +370,10 @@ class Events:
 
     def wants(self, kind: type[Event]) -> bool:
         """Return whether a kind of event has subscribers; hot loops build no events otherwise."""
-        return bool(self._routes.get(kind) or self._route(kind))
+        # A kind without subscribers is stored with an empty route, because it is looked up for
+        # every run.
+        route = self._routes.get(kind)
+        return bool(self._route(kind) if route is None else route)
 
     def subscribe(
         self, subscriber: Callable[[Any], None], kinds: Iterable[type[Event]] = ()
@@ -386,7 +389,8 @@ class Events:
     def emit(self, event: Event) -> None:
         """Call every subscriber; a failure is logged and does not affect the others."""
         kind = type(event)
-        for subscriber in self._routes.get(kind) or self._route(kind):
+        route = self._routes.get(kind)
+        for subscriber in self._route(kind) if route is None else route:
             try:
                 subscriber(event)
             except Exception:

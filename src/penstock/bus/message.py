@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from penstock.core.clock import SECOND, Micros
 from penstock.core.records.record import Meta, Record, Seconds, field, set_units
 
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 CORRELATION: Final = "correlation_id"
-"""Attribute that names the first cause of a message; what it causes continues it."""
+"""Attribute with the correlation id of a message; everything that the message causes inherits it.
+"""
 CAUSATION: Final = "causation_id"
-"""Attribute that names what a message was published by or for: a run, or another message."""
+"""Attribute with the direct cause of a message: a run or another message."""
 
 # System topics that always exist and can be subscribed to, as can <pipeline>.<phase>.complete and
 # <pipeline>.<phase>.trigger of every pipeline.
@@ -62,6 +63,45 @@ class SettleResult(StrEnum):
 
     DONE = "done"
     STALE = "stale"
+
+
+class Outcome(StrEnum):
+    """How the handling of a delivery ended."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    STALE_IGNORED = "stale_ignored"
+    WAITING = "waiting"
+    """The gate of the processor waits for data; the next message or check evaluates it again."""
+    POISON = "poison"
+    RETRY = "retry"
+
+
+class Handled(Record):
+    """How a consumer handled a delivery, for the execution log."""
+
+    outcome: Outcome
+    """Outcome of the message; `poison` means that it was dropped, because there is no dead-letter
+    topic.
+    """
+    duration: Seconds | None = field(name="duration_seconds", default=None)
+    """Seconds that handling took, without waiting in the consumer's queue; null if unknown."""
+
+    def __post_init__(self) -> None:
+        """Convert a plain timedelta."""
+        set_units(self)
+
+    @property
+    def duration_us(self) -> Micros | None:
+        """The duration in microseconds."""
+        return None if self.duration is None else self.duration // timedelta(microseconds=1)
+
+
+class ServiceRevision(NamedTuple):
+    """The service that handled deliveries, and the revision of its code; "" if unknown."""
+
+    service: str
+    revision: str = ""
 
 
 class NewMessage(Record):
@@ -110,9 +150,11 @@ class Nack(Record):
     """Error message, kept with the delivery."""
     delay: Seconds | None = field(name="delay_seconds", default=None)
     """Minimum seconds until redelivery, up to 600; the backoff applies when omitted."""
+    handled: Handled | None = None
+    """How the consumer handled it; null if not reported."""
 
     def __post_init__(self) -> None:
-        """Accept a plain timedelta."""
+        """Convert a plain timedelta."""
         set_units(self)
 
     @property
@@ -147,5 +189,5 @@ class SubscriptionSpec:
     is_ordered: bool = False
     filter: str | None = None
     is_exactly_once: bool = False
-    """Whether consumers learn if an ack took effect."""
+    """Whether the broker reports if an ack took effect."""
     labels: Mapping[str, str] = dataclass_field(default_factory=dict)

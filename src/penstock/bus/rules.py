@@ -10,11 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.bus import filters
-from penstock.bus.message import Nack, NewMessage, SubscriptionSpec, TopicSpec
+from penstock.bus.message import (
+    Handled,
+    Nack,
+    NewMessage,
+    ServiceRevision,
+    SubscriptionSpec,
+    TopicSpec,
+)
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 
@@ -30,6 +37,9 @@ RETENTION_MIN: Final = 10 * MINUTE
 RETENTION_MAX: Final = 31 * DAY
 EXTENSION_MAX_S: Final = 600
 REPLAYS_MAX: Final = 100
+HANDLED_MAX_US: Final = 7 * DAY
+REPORTER_MAX: Final = 200
+"""Maximum bytes of the service and of the revision that a consumer reports."""
 LABELS_MAX: Final = 64
 LABEL_BYTES_MAX: Final = 128
 
@@ -37,7 +47,7 @@ NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.~+%-]{2,254}", re.ASCII)
 _NAME_RULE = "3 to 255 letters, digits, '-', '_', '.', '~', '+' or '%', a letter first"
 _RESERVED = ("cloudpubsub", "goog", "penstock-")
 _TRACE = frozenset({"googclient_traceparent", "googclient_tracestate"})
-"""Attributes with which Google's clients continue a trace."""
+"""Attributes in which Google's clients propagate a trace."""
 
 
 def check_name(name: object, field: str) -> str:
@@ -121,7 +131,7 @@ def labels_text(labels: Mapping[str, str], field: str = "labels") -> str:
 
 
 def body_hash(message: NewMessage) -> str:
-    """Return the hash that decides whether two messages with one dedupe id are the same."""
+    """Return the hash by which two messages with the same dedupe id are compared."""
     digest = hashlib.sha256()
     parts = [message.data, (message.ordering_key or "").encode()]
     for key, value in sorted(message.attributes.items()):
@@ -166,6 +176,23 @@ def check_nack(nack: Nack) -> None:
     delay = nack.delay_us
     if delay is not None and delay < 0:
         raise InvalidInput("delay", "a duration of at least 0", delay)
+    if nack.handled is not None:
+        check_handled([nack.handled])
+
+
+def check_handled(handled: Sequence[Handled]) -> None:
+    """Validate the durations that a consumer reports."""
+    for one in handled:
+        duration = one.duration_us
+        if duration is not None and not 0 <= duration <= HANDLED_MAX_US:
+            raise InvalidInput("duration_seconds", "0 seconds to 7 days", str(one.duration))
+
+
+def check_reporter(by: ServiceRevision | None) -> None:
+    """Validate the service and the revision that a consumer reports."""
+    if by is not None:
+        check_text(by.service, "service", REPORTER_MAX, least=1)
+        check_text(by.revision, "revision", REPORTER_MAX)
 
 
 def check_extension(seconds: object) -> int:

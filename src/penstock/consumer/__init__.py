@@ -5,9 +5,10 @@
 It needs only the core install; PostgreSQL sinks need psycopg (`penstock-engine[postgres]`).
 """
 
+from penstock.bus.message import Outcome
 from penstock.consumer.app import Consumer
 from penstock.consumer.batch import Batch
-from penstock.consumer.disposition import Disposition, Outcome
+from penstock.consumer.disposition import Disposition
 from penstock.consumer.failure import GateClosed, Reject, TryAgain
 from penstock.consumer.gates import product_gate
 from penstock.consumer.logline import Alert

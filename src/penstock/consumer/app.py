@@ -20,10 +20,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from penstock.bus.message import Outcome, ServiceRevision
+from penstock.bus.rules import HANDLED_MAX_US, REPORTER_MAX
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.asgi import PushApp
 from penstock.consumer.batch import BatchHandler, Collector, Item, finish_batch
-from penstock.consumer.disposition import Disposition, Outcome, PolicyFacts
+from penstock.consumer.disposition import Disposition, PolicyFacts
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling
 from penstock.consumer.logline import (
@@ -48,7 +50,7 @@ from penstock.consumer.router import (
     Shape,
 )
 from penstock.consumer.telemetry import ConsumerTelemetry, MeasuredSink
-from penstock.core.clock import HOUR, Micros
+from penstock.core.clock import HOUR, SECOND, Clock, Micros
 from penstock.core.errors import SettingsError
 from penstock.pipelines.declare.collect import Collect
 from penstock.sinks.opening import open_sink
@@ -70,9 +72,9 @@ class Consumer:
     policy from the subscription, and push envelopes include it. topic: name for the log, because
     push envelopes do not contain it. gate: called before every handler; it raises TryAgain
     or Reject, or returns a value that handlers find in `message.gate`; `consumer.gates` has one
-    that evaluates a Penstock gate. alert: called at once with an Alert for a configuration error,
-    at most once a minute for the same one. verify: checks the headers of a push; it raises or
-    returns False for an unknown sender.
+    that evaluates a Penstock gate. alert: called immediately with an Alert for a configuration
+    error, at most once a minute for the same one. verify: checks the headers of a push; it raises
+    or returns False for an unknown sender.
     """
 
     def __init__(
@@ -102,8 +104,9 @@ class Consumer:
         self._loops = LoopRunner()
         self._alerts = AlertReports(alert, self.options.clock)
         self.telemetry = ConsumerTelemetry(name, self.options)
-        service = options.service or name
-        self._identity = Identity(service=service, env=options.env, version=options.version)
+        service, version = options.deployed(name)
+        self._identity = Identity(service=service, env=options.env, version=version)
+        self.reporter = ServiceRevision(service[:REPORTER_MAX], version[:REPORTER_MAX])
         self._handling = Handling(
             router=self._router,
             sink=cast("Sink", MeasuredSink(opened, self.telemetry)),
@@ -130,7 +133,7 @@ class Consumer:
 
         schema: the schema version that a message must have. shape: converts the payload to
         `message.value`, or raises if it cannot. newer: returns the (document path, version) of a
-        message; a message older than the document is ignored before the handler is called.
+        message; a message older than the document is ignored and its handler is not called.
         """
         made = partial(Route, when=when, shape=shape, newer=newer, gate=gate)
 
@@ -150,7 +153,7 @@ class Consumer:
         shape: Shape | None = None,
         newer: Guard | None = None,
     ) -> Callable[[B], B]:
-        """Declare a handler of batches: up to `max` messages, gathered for at most `wait`."""
+        """Declare a handler of batches: up to `max` messages, collected for at most `wait`."""
         collect = Collect(max, wait)
         made = partial(Route, when=when, shape=shape, newer=newer, collect=collect)
 
@@ -207,7 +210,7 @@ class Consumer:
         return end
 
     def flush(self) -> None:
-        """Handle the messages gathered for batches, without waiting for more."""
+        """Handle the messages collected for batches, without waiting for more."""
         for collector in self._collectors.values():
             collector.flush()
 
@@ -241,6 +244,7 @@ class Consumer:
     def _process(self, item: Item) -> None:
         if not item.end.set_running_or_notify_cancel():
             return
+        item.message.started_s = self.options.clock.monotonic()
         try:
             begun = self._handling.begin(item.message)
             if isinstance(begun, Disposition):
@@ -259,6 +263,8 @@ class Consumer:
         self._pool().submit(self._finish_batch, route, items)
 
     def _finish_batch(self, route: Route, items: list[Item]) -> None:
+        for item in items:
+            item.message.started_s = self.options.clock.monotonic()
         try:
             ends = finish_batch(self._handling, route, items)
         except BaseException as error:  # as above
@@ -269,7 +275,11 @@ class Consumer:
 
     def _conclude(self, item: Item, end: Disposition) -> None:
         """Log the outcome once, then resolve the future; logging errors do not change it."""
-        end = replace(end, has_dead_letters=self.policy.has_dead_letters(item.message))
+        end = replace(
+            end,
+            has_dead_letters=self.policy.has_dead_letters(item.message),
+            duration_us=_duration_us(item.message, self.options.clock),
+        )
         try:
             self.tally[end.outcome.value] += 1
             line = log_fields(
@@ -302,6 +312,13 @@ class Consumer:
             self.sink.prune(self.options.micros("marks_kept"))
         except Exception:
             log.exception("pruning the sink's marks failed; retrying in an hour")
+
+
+def _duration_us(message: Message, clock: Clock) -> Micros | None:
+    if message.started_s is None:
+        return None
+    spent = int((clock.monotonic() - message.started_s) * SECOND)
+    return min(max(spent, 0), HANDLED_MAX_US)
 
 
 def _facts(

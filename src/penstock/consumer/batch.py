@@ -14,8 +14,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, overload
 
-from penstock.bus.message import ErrorKind
-from penstock.consumer.disposition import Disposition, Outcome
+from penstock.bus.message import ErrorKind, Outcome
+from penstock.consumer.disposition import Disposition
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling, OpenedMessage, writes_of
 from penstock.consumer.message import Message
@@ -79,7 +79,7 @@ class Batch(Sequence[Message]):
             unknown = found.keys() - {message.id for message in self}
             if unknown:
                 raise DeclarationError(
-                    f"results for messages not in the batch: {sorted(unknown)[:3]}"
+                    f"the handler returned results not in the batch: {sorted(unknown)[:3]}"
                 )
         elif isinstance(value, list | tuple) and len(value) == len(self):
             found = {m.id: part for m, part in zip(self, value, strict=True)}
@@ -183,14 +183,16 @@ def _ended(
 def _follower(
     handling: Handling, message: Message, route: Route, leader: Disposition
 ) -> Disposition:
-    """End a second delivery of a message in a batch: a duplicate once the first is settled."""
+    """Settle a second delivery of a message as a duplicate, once the first is settled."""
     if leader.outcome in (Outcome.RETRY, Outcome.POISON):
         return leader
     return handling.finish_duplicate(message, route)
 
 
 def _batch_failure(failure: Failure) -> Failure:
-    """Return the failure of a whole call; poison becomes transient, as its message is unknown."""
+    """Return the failure of a whole call; poison becomes transient, because the message at fault is
+    unknown.
+    """
     if failure.kind is ErrorKind.POISON:
         return replace(failure, kind=ErrorKind.TRANSIENT)
     return failure

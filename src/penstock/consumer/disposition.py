@@ -1,17 +1,16 @@
 """The outcome of a message as an HTTP status (push) or as an ack or nack (pull).
 
 The subscription's dead-letter policy decides what happens to poison: with a policy the message is
-refused and dead-lettered; without one it is acked, because refusing it would repeat it forever.
+refused and dead-lettered; without one it is acked, because the broker would retry it forever.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
-from penstock.bus.message import ErrorKind, Nack, SubscriptionSpec
+from penstock.bus.message import ErrorKind, Handled, Nack, Outcome, SubscriptionSpec
 from penstock.bus.transports.protocol import Transport
 from penstock.consumer.failure import Failure
 from penstock.consumer.message import Message
@@ -26,18 +25,6 @@ REFRESH_SECONDS: Final = 300.0
 log = logging.getLogger(__name__)
 
 
-class Outcome(StrEnum):
-    """How the handling of a delivery ended."""
-
-    APPLIED = "applied"
-    DUPLICATE = "duplicate"
-    STALE_IGNORED = "stale_ignored"
-    WAITING = "waiting"
-    """The gate of the processor waits for data; the next message or check evaluates it again."""
-    POISON = "poison"
-    RETRY = "retry"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disposition:
     """Outcome of a delivery, the writes it made, and its failure, if any."""
@@ -49,6 +36,8 @@ class Disposition:
     failure: Failure | None = None
     has_dead_letters: bool = False
     """Whether the message's subscription has a dead-letter policy."""
+    duration_us: Micros | None = None
+    """Time that handling took, without waiting for a thread or for the rest of a batch."""
 
     @property
     def is_configuration(self) -> bool:
@@ -83,6 +72,12 @@ class Disposition:
             return DEAD_LETTER
         return ACK
 
+    @property
+    def handled(self) -> Handled:
+        """What the execution log records about the handling."""
+        duration = None if self.duration_us is None else seconds(self.duration_us)
+        return Handled(outcome=self.outcome, duration=duration)
+
     def nack(self, ack_id: str) -> Nack:
         """Return the nack of a pulled message, with its reason."""
         assert self.failure is not None, self
@@ -92,6 +87,7 @@ class Disposition:
             error_type=self.failure.error_type,
             error=self.failure.error,
             delay=None if self.failure.delay_us is None else seconds(self.failure.delay_us),
+            handled=self.handled,
         )
 
     def log_fields(self) -> dict[str, Any]:
@@ -110,11 +106,11 @@ class Disposition:
 
 
 class PolicyFacts:
-    """What the broker does with failed messages, read from the subscription itself.
+    """Dead-letter policy of the broker, read from the subscription itself.
 
     A pull worker reads the policy from its transport before the first pull and every few minutes.
     Messages report whether there is a dead-letter topic if the broker says so (Penstock's bus,
-    NATS, push envelopes with a delivery attempt). A value that the program states wins over both.
+    NATS, push envelopes with a delivery attempt). A value that the program sets overrides both.
     """
 
     def __init__(self, subscription: str, stated: bool | None, clock: Clock) -> None:
@@ -126,7 +122,9 @@ class PolicyFacts:
         self._read_at: float | None = None
 
     def read(self, transport: Transport) -> None:
-        """Read the policy from the broker when it is time; raise NotFound without subscription."""
+        """Read the policy from the broker if due; raise NotFound if the subscription does not
+        exist.
+        """
         now = self._clock.monotonic()
         if self._read_at is not None and now - self._read_at < REFRESH_SECONDS:
             return
@@ -141,7 +139,7 @@ class PolicyFacts:
         self.spec, self._read_at = spec, now
 
     def has_dead_letters(self, message: Message) -> bool:
-        """Return whether poison is kept by a dead-letter policy of the message's subscription.
+        """Return whether the message's subscription keeps poison messages as dead letters.
 
         For an unreadable body, the policy of the previous messages applies.
         """

@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.bus.message import ErrorKind
-from penstock.consumer.disposition import ACK, Disposition, Outcome
+from penstock.bus.message import ErrorKind, Outcome
+from penstock.consumer.disposition import ACK, Disposition
 from penstock.consumer.failure import (
     FROM_HANDLER,
     Failure,
@@ -106,7 +106,7 @@ class Handling:
             made = route.handler(*arguments)
             return self.run_async(made) if route.is_async else made
         except Exception as error:
-            # Inside a transaction this would else be counted as a failure of the sink.
+            # Inside a transaction this would otherwise count as a failure of the sink.
             with contextlib.suppress(AttributeError):
                 setattr(error, FROM_HANDLER, True)
             raise
@@ -168,11 +168,11 @@ class Handling:
             if self.has_dead_letters(message):
                 # The dead-letter topic keeps the message; its next delivery corrects the counter.
                 return Disposition(outcome=Outcome.POISON, failure=failure, handler=handler)
-            # Nothing else keeps the message: a redelivery is better than a loss.
+            # The message is stored nowhere else, so a redelivery is better than losing it.
             return Disposition(outcome=Outcome.RETRY, failure=failure_of(error), handler=handler)
 
     def _closed(self, message: Message, response: GateResponse, handler: str | None) -> Disposition:
-        """End a message whose gate does not let it run: wait, try again, or keep it as poison.
+        """Settle a message whose gate is closed: wait, retry, or keep it as poison.
 
         A message that waits is acked without a mark, so that the same message can be checked again.
         """
@@ -194,7 +194,7 @@ class Handling:
         stored = self.sink.document(path)
         if stored is None or not is_stale(version_number(version), stored.version):
             return None
-        # Versions never go back, so the transaction finds it stale too.
+        # Versions never decrease, so the transaction would find it stale too.
         return self.sink.transact(lambda tx: self.apply(tx, message, route, ()))
 
     def _inside(self, tx: SinkTx, message: Message, route: Route) -> Disposition:
@@ -296,7 +296,9 @@ def malformed(reason: str) -> Failure:
 
 
 def misdirected(message: Message) -> Failure:
-    """Return the failure for a push of another subscription: it is retried until it is fixed."""
+    """Return the failure for a push of another subscription: it is retried until the configuration
+    is fixed.
+    """
     fix = "Push it to the consumer of that subscription, or name this consumer after it."
     expected = f"{message.origin}, which pushes here"
     return failure_of(SettingsError("name", expected, message.subscription, fix))

@@ -75,10 +75,12 @@ class Message:
     """Header `traceparent` of the request that delivered it."""
     received_s: float = 0.0
     """Monotonic time at which the consumer received it."""
+    started_s: float | None = None
+    """Monotonic time at which its handling, or that of its batch, started."""
 
     @property
     def correlation_id(self) -> str:
-        """Id of the first cause, which everything that the message leads to shares."""
+        """Correlation id, shared by everything that the same original cause started."""
         return self.attributes.get(CORRELATION) or self.id
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -17,12 +18,14 @@ MIB: Final = 1_048_576
 class ConsumerOptions:
     """Operational options of a consumer. Durations are texts such as "30s", or seconds.
 
-    service, env, version: fields of each log line; service defaults to the consumer's name.
+    service, env, version: fields of each log line; service and version are also recorded with the
+    executions of Penstock's bus. They default to K_SERVICE and K_REVISION, which Cloud Run and
+    Knative set, and service then to the consumer's name.
     concurrency: messages handled at the same time. outstanding: maximum number of messages held,
     including waiting and batched ones; 0 derives it from concurrency and batch sizes.
     payload: required form of the data: a JSON "object", any "json", or "bytes" that are not parsed.
     path: URL path for pushes. is_unwrapped: the body is the data itself, without an envelope.
-    body_max: maximum size of a push body in bytes. body_wait: maximum time to receive it.
+    body_max: maximum size of a push body in bytes. body_wait: maximum time to receive the body.
     prefix: prefix of the sink's tables. marks_kept: how long dedupe marks are kept; must exceed the
     time in which the broker may redeliver. audit_bytes_max: bytes of data kept of a poison message
     that is dropped. keeps_arrivals: store a visibility record of each message before it is handled,
@@ -72,6 +75,11 @@ class ConsumerOptions:
             raise SettingsError("marks_kept", "an hour or more", self.marks_kept)
         if not 10 * SECOND <= self.micros("extend") <= 600 * SECOND:
             raise SettingsError("extend", "10 to 600 seconds", self.extend)
+
+    def deployed(self, name: str) -> tuple[str, str]:
+        """Return the service, else the given name, and its version, "" if unknown."""
+        service = self.service or os.environ.get("K_SERVICE") or name
+        return service, self.version or os.environ.get("K_REVISION", "")
 
     def micros(self, name: str) -> Micros:
         """Return a duration option in microseconds."""

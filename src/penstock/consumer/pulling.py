@@ -50,7 +50,7 @@ DRAIN_CHECK_SECONDS: Final = 0.2
 
 @dataclass(slots=True)
 class _Held:
-    """A held delivery: when its deadline is extended next, and until when it is extended."""
+    """A held delivery, with the time of its next extension and of its last one."""
 
     due: float
     until: float
@@ -62,6 +62,7 @@ class Settler:
     def __init__(self, consumer: Consumer, transport: Transport) -> None:
         self._transport = transport
         self._subscription = consumer.name
+        self._reporter = consumer.reporter
         self._clock = consumer.options.clock
         self._extend = int(consumer.options.seconds("extend"))
         self._hold_max = consumer.options.seconds("hold_max")
@@ -124,7 +125,8 @@ class Settler:
     def loop(self) -> None:
         """Settle and renew until `stop` is called."""
         while True:
-            # Clear first: an event that `stop` sets between the check and the wait must remain.
+            # Clear first, so that an event that `stop` sets between the check and the wait is not
+            # lost.
             self._more.clear()
             if self._is_stopping:
                 break
@@ -132,7 +134,7 @@ class Settler:
         self.step()
 
     def stop(self) -> None:
-        """Let the loop end after one more step."""
+        """Make the loop end after one more step."""
         self._is_stopping = True
         self._more.set()
 
@@ -164,9 +166,11 @@ class Settler:
         acks, nacks, releases = self._sorted(ends)
         try:
             if acks:
-                self._transport.ack(self._subscription, acks)
+                ack_ids = [ack_id for ack_id, _ in acks]
+                handled = [one.handled for _, one in acks]
+                self._transport.ack(self._subscription, ack_ids, handled=handled, by=self._reporter)
             if nacks:
-                self._transport.nack(self._subscription, nacks)
+                self._transport.nack(self._subscription, nacks, by=self._reporter)
             if releases:
                 self._transport.release(self._subscription, releases)
         except Exception:
@@ -178,15 +182,15 @@ class Settler:
 
     def _sorted(
         self, ends: list[tuple[str, Disposition | None]]
-    ) -> tuple[list[str], list[Nack], list[str]]:
-        acks: list[str] = []
+    ) -> tuple[list[tuple[str, Disposition]], list[Nack], list[str]]:
+        acks: list[tuple[str, Disposition]] = []
         nacks: list[Nack] = []
         releases: list[str] = []
         for ack_id, end in ends:
             if end is None:
                 releases.append(ack_id)
             elif end.ack_action(dead_letters=end.has_dead_letters) == ACK:
-                acks.append(ack_id)
+                acks.append((ack_id, end))
             else:
                 nacks.append(end.nack(ack_id))
         return acks, nacks, releases
@@ -229,7 +233,7 @@ class PullWorker:
         self._futures: dict[str, Future[Disposition]] = {}
         self._lock = threading.Lock()
         self._queues: dict[str, deque[Delivery]] = {}
-        """What waits for an earlier message of its ordering key, for each key in progress."""
+        """Messages that wait for an earlier one of their ordering key, by key."""
         self._threads: list[threading.Thread] = []
 
     def run_once(self, *, max_messages: int = 100) -> int:
@@ -260,7 +264,8 @@ class PullWorker:
             return True
         pulling, settling = self._threads
         pulling.join()
-        # Only now: the last pull would lease again what is released before it returns.
+        # Release after the last pull has returned: it would lease again whatever is released
+        # earlier.
         unstarted = self._take_queued()
         unstarted += [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
         for ack_id in unstarted:

@@ -6,6 +6,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
+from penstock.core.clock import SECOND
 from penstock.tracking.records import Execution, SearchResult
 
 
@@ -18,7 +19,7 @@ from penstock.tracking.records import Execution, SearchResult
 @click.option("--cursor", metavar="TEXT", help="Continue after the previous page.")
 @click.pass_obj
 def executions(app: App, cause: str, status: str | None, limit: int, cursor: str | None) -> None:
-    """List everything that executed for one cause, newest first.
+    """List all executions that belong to one cause, newest first.
 
     ID is a correlation id, a flow, a run, a message, a dead letter or the id of another system.
     Executions are runs, external reports, evaluations of gates that started nothing, and deliveries
@@ -34,6 +35,8 @@ def executions(app: App, cause: str, status: str | None, limit: int, cursor: str
             "STATUS": lambda one: one.status,
             "PHASE": lambda one: one.phase,
             "PROCESSOR": lambda one: one.processor,
+            "SERVICE": lambda one: one.service,
+            "TOOK": _took,
             "SOURCE": lambda one: one.source_execution_id or one.trigger_source,
             "REASON": _reason,
         },
@@ -41,9 +44,16 @@ def executions(app: App, cause: str, status: str | None, limit: int, cursor: str
     )
 
 
+def _took(row: Execution) -> str:
+    spent = row.duration_seconds
+    return output.format_span(None if spent is None else round(spent * SECOND))
+
+
 def _reason(row: Execution) -> str:
     if row.status == "skipped" and row.missing:
         return f"waited for {', '.join(row.missing)}"
+    if row.status == "skipped" and row.outcome is not None:
+        return row.outcome
     return output.first_line(": ".join(part for part in (row.error_type, row.error) if part))
 
 
@@ -67,7 +77,7 @@ def find(app: App, text: tuple[str, ...], kinds: tuple[str, ...], customer: str 
 
 
 def print_found(found: SearchResult) -> None:
-    """Print what a search found."""
+    """Print the results of a search."""
     if not found.items:
         click.echo(f"Nothing matches {output.escape_control(found.q)}.")
         click.echo("Older objects are found by their whole id; entities with --customer.")

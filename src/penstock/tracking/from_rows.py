@@ -15,19 +15,19 @@ from penstock.tracking.rows import AlertOfExecution, ExecutionRow
 
 
 class ExecutionPage(NamedTuple):
-    """What a page of executions has in common."""
+    """Shared data of a page of executions."""
 
     correlation_id: str
-    """Correlation id of executions that have none of their own."""
+    """Correlation id of executions that have none themselves."""
     causes: Mapping[tuple[str, int], int] = {}
-    """The runs that made runs, flows and messages, by kind of action and what it made."""
+    """The runs that created runs, flows and messages, by kind of action and created id."""
     alerts: Sequence[AlertOfExecution] = ()
     entities: Mapping[int, dict[str, list[str | int]]] = {}
     """Changed entities by the number of the execution."""
 
 
 def actions_of(rows: Sequence[ExecutionRow]) -> list[tuple[str, int]]:
-    """Return the actions of runs that may have caused executions: (kind, what it made)."""
+    """Return the actions of runs that may have caused executions: (kind, created id)."""
     return [action for row in rows for action in _actions(row)]
 
 
@@ -35,14 +35,14 @@ def execution_record(
     row: ExecutionRow,
     context: ExecutionPage,
 ) -> Execution:
-    """Return the record of an execution."""
+    """Convert an execution row to its public record."""
     causes, alerts = context.causes, context.alerts
     source = row.source_run_id
     if source is None:
         source = next((causes[key] for key in _actions(row) if key in causes), None)
     metadata = _object(row.metadata)
     rule = alert_about(row, alerts)
-    began = row.started_at
+    spent = row.duration_us
     return Execution(
         execution_id=_public_id(row),
         kind=cast("Any", "delivery" if row.kind == "attempt" else row.kind),
@@ -59,9 +59,10 @@ def execution_record(
         mode=row.mode,
         affected_entities=context.entities.get(row.number, {}),
         status=cast("Any", row.status),
-        started_at=time_or_none(began),
+        started_at=time_or_none(row.started_at),
         completed_at=time(row.ended_at),
-        duration_seconds=None if began is None else (row.ended_at - began) / SECOND,
+        duration_seconds=None if spent is None else spent / SECOND,
+        outcome=cast("Any", row.handled_as),
         dependency_result=row.dependency_result,
         dependency_failure_type=row.failure_type,
         missing=_list(row.missing),
@@ -104,7 +105,7 @@ def _actions(row: ExecutionRow) -> list[tuple[str, int]]:
 
 
 def _own_cause(row: ExecutionRow) -> str | None:
-    """Return what an execution without a correlation id gives to what it causes: its own id."""
+    """Return the id that an execution without a correlation id passes on: its own id."""
     if row.kind == "run" and row.flow_id is None:
         return encode("run", row.root_run_id or row.number)
     return row.message_id if row.kind in ("delivery", "attempt") else None
@@ -131,7 +132,7 @@ def _list(text: str | None) -> list[str]:
 
 
 def _message(text: str | None) -> str | None:
-    """Return the `message` in JSON error details, or the text as it is."""
+    """Return the `message` in JSON error details, or the text unchanged."""
     value = parsed(text)
     return str(value["message"]) if isinstance(value, dict) and "message" in value else text
 

@@ -1,4 +1,4 @@
-"""Records of tracking: executions, and what a search found."""
+"""Records of tracking: executions and search results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Execution(Record):
     """Id of the run (`run_…`), the report (`evt_…`), the decision (`dec_…`), or for a delivery
     `MESSAGE@SUBSCRIPTION#ATTEMPT`."""
     kind: Literal["run", "report", "evaluation", "delivery"]
-    """What executed."""
+    """Kind of execution."""
     source_execution_id: str | None
     """Execution that caused this one; null if none is known."""
     retry_of: str | None
@@ -26,7 +26,7 @@ class Execution(Record):
     correlation_id: str | None
     """Correlation id shared by everything that the same cause started."""
     customer: str | None = field(name="customer_id")
-    """Customer that it belongs to; null for messages on topics of the system."""
+    """Customer that it belongs to; null for messages on system topics."""
     pipeline: str | None = field(name="pipeline_template")
     """Pipeline; null for messages."""
     flow_id: str | None
@@ -37,7 +37,7 @@ class Execution(Record):
     """Processor, or the subscription that a message was delivered to; null for the gate of a whole
     phase."""
     event_type: str
-    """What happened, such as `raw_complete`, `predict_wait` or `message_nack`."""
+    """Name of the event, such as `raw_complete`, `predict_wait` or `message_nack`."""
     partition: str | None
     """Partition of the data, such as `2025-12-31`."""
     mode: str | None = field(name="processing_mode")
@@ -45,15 +45,20 @@ class Execution(Record):
     affected_entities: dict[str, list[str | int]]
     """Ids of changed entities by kind, at most 100 of each; empty if none were reported."""
     status: Literal["completed", "failed", "skipped"]
-    """How it ended; `skipped` if it was cancelled, or waited for data and did not start."""
+    """How it ended; `skipped` if it was cancelled, waited for data and did not start, or was a
+    message that the consumer did not need to apply."""
+    outcome: Literal["applied", "duplicate", "stale_ignored", "waiting", "poison", "retry"] | None
+    """Outcome of the message as reported by the consumer; null if it reports none."""
     started_at: Time | None
-    """Time at which it started; null if it never did or that is not known."""
+    """Time at which it started, or at which a message was leased; null if it never did, or if
+    unknown."""
     completed_at: Time
     """Time at which it ended."""
     duration_seconds: float | None
-    """Duration in seconds; null without a start."""
+    """Duration in seconds: for a message as its consumer reports it, else since the start; null if
+    it never started."""
     dependency_result: str | None = field(name="dependency_check_result")
-    """Result of the gate's check, such as `ready`; null without a gate."""
+    """Result of the gate's check, such as `ready`; null if there is no gate."""
     dependency_failure_type: str | None
     """Kind of the data that was missing: same_day, historical or optional."""
     missing: list[str] = field(name="missing_dependencies")
@@ -61,21 +66,21 @@ class Execution(Record):
     stale: list[str] = field(name="stale_dependencies")
     """Data that was too old."""
     acknowledgment: Literal["ack", "nack"] | None = field(name="message_acknowledgment")
-    """What happened to the message that caused it; null without a message."""
+    """Acknowledgment of the message that caused it; null if there is no message."""
     is_override_used: bool = field(name="manual_override_used")
-    """Whether it started although a dependency was missing, by an override."""
+    """Whether it started without a dependency, under an override."""
     override_reason: str | None
-    """Reasons of the overrides; null without one."""
+    """Reasons of the overrides; null if there is none."""
     override_metadata: list[str]
     """Ids of the overrides (`ovr_…`)."""
     error_type: str | None
-    """Class of the error; null without one."""
+    """Class of the error; null if there is none."""
     error: str | None = field(name="error_message")
-    """Message of the error, or why the gate did not let it start."""
+    """Message of the error, or the reason why the gate did not allow the start."""
     retry_count: int
     """Number of attempts before this one."""
     message_id: str | None
-    """Message that caused it; null without one."""
+    """Message that caused it; null if there is none."""
     subscription: str | None
     """Subscription that delivered the message."""
     batch_id: str | None
@@ -113,7 +118,7 @@ class FoundObject(Record):
     id: str
     """Id or name of the object."""
     name: str
-    """What it is, in a few words."""
+    """Short description of the object."""
     customer: str | None = field(name="customer_id")
     """Customer that it belongs to; null if it belongs to the installation."""
     state: str | None
@@ -134,4 +139,4 @@ class SearchResult(Record):
     items: list[FoundObject]
     """Exact matches first, then by kind."""
     has_more: bool
-    """Whether matches were left off."""
+    """Whether some matches were omitted."""

@@ -1,4 +1,4 @@
-"""Rows of tracking: executions, what belongs to one cause, and what a search found."""
+"""Rows of tracking: executions, objects of one cause, and search results."""
 
 from __future__ import annotations
 
@@ -54,6 +54,17 @@ class ExecutionRow(NamedTuple):
     """The config of a run outside flows, or the subscription of a delivery."""
     was_retried: bool
     root_run_id: int | None = None
+    handled_as: str | None = None
+    """Outcome of a delivery as reported by the consumer."""
+    handled_us: Micros | None = None
+    """Handling time as reported by the consumer."""
+
+    @property
+    def duration_us(self) -> Micros | None:
+        """How long it took: as reported, else from its start; None without either."""
+        if self.handled_us is not None:
+            return self.handled_us
+        return None if self.started_at is None else self.ended_at - self.started_at
 
     @property
     def run_id(self) -> int | None:
@@ -78,7 +89,7 @@ class AlertOfExecution(NamedTuple):
 
 
 class TracedIds(NamedTuple):
-    """What belongs to one cause; every list is bounded."""
+    """Objects that belong to one cause; every list is bounded."""
 
     correlation_id: str
     """The id that names the cause."""
@@ -93,7 +104,7 @@ class TracedIds(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a page of executions begins: after the row with this end, kind and number."""
+    """Start of a page of executions: after the row with this end, kind and number."""
 
     ended_at: Micros = FAR_FUTURE
     kind: str = ""
@@ -101,7 +112,7 @@ class Position(NamedTuple):
 
 
 class MessageOfTrace(NamedTuple):
-    """A message of a trace."""
+    """A message that belongs to a traced cause."""
 
     message_id: int
     topic: str

@@ -1,10 +1,21 @@
 """Every transport: messages arrive unchanged, at each subscription, and are acked once."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 
-from penstock.bus.message import Delivery, NewMessage, SettleResult, SubscriptionSpec, TopicSpec
+from penstock.bus.message import (
+    Delivery,
+    Handled,
+    Nack,
+    NewMessage,
+    Outcome,
+    ServiceRevision,
+    SettleResult,
+    SubscriptionSpec,
+    TopicSpec,
+)
 from penstock.core.errors import DuplicateRequest, InvalidInput, NotFound
 from tests.bus.transports.rig import Rig, bodies
 
@@ -192,6 +203,18 @@ def test_waiting_without_a_message(rig: Rig) -> None:
     """A pull that waits and receives no message returns empty."""
     rig.declare()
     assert rig.bus.pull("work", wait_seconds=0.01) == []
+
+
+def test_reports_of_handling(rig: Rig) -> None:
+    """Every transport takes what a consumer reports, whether it can record it or not."""
+    topic = rig.declare(min_backoff_us=0, max_backoff_us=0)
+    by = ServiceRevision("rosters", "r42")
+    handled = Handled(outcome=Outcome.APPLIED, duration=timedelta(seconds=1))
+    rig.publish(topic, "one")
+    assert rig.bus.ack("work", [rig.one().ack_id], handled=[handled], by=by) == [DONE]
+    rig.publish(topic, "two")
+    nack = Nack(ack_id=rig.one().ack_id, handled=Handled(outcome=Outcome.RETRY))
+    assert rig.bus.nack("work", [nack], by=by) == [DONE]
 
 
 def test_close_twice(rig: Rig) -> None:

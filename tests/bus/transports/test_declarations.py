@@ -1,4 +1,4 @@
-"""Every transport: declarations can be read back, and differences are found and mended."""
+"""Every transport: declarations can be read back, and differences are found and fixed."""
 
 from dataclasses import replace
 
@@ -40,8 +40,8 @@ def test_a_declaration_is_read_back(rig: Rig) -> None:
     assert differences(rig.other, TOPICS, declared) == []
 
 
-def test_drift_is_found_and_mended(rig: Rig) -> None:
-    """Missing resources and changed settings are listed by name; declaring again mends them."""
+def test_drift_is_found_and_fixed(rig: Rig) -> None:
+    """Missing resources and changed settings are listed by name; declaring again fixes them."""
     missing = differences(rig.bus, TOPICS, [FULL])
     assert [(one.kind, one.name, one.field) for one in missing] == [
         ("topic", "orders", ""), ("topic", "orders.dlq", ""), ("subscription", "orders-full", ""),

@@ -145,6 +145,11 @@ WHERE t.customer = 0 AND t.name = :topic AND t.deleted_at IS NULL;
 SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at, cluster, version
 FROM seals WHERE block > :after ORDER BY block LIMIT :limit;
 
+-- name: seal_heads
+-- Heads of blocks.
+-- scope: system (seals cover all customers)
+SELECT block, head FROM seals WHERE block {{any blocks}};
+
 -- name: outbox_put
 -- Insert a message that is sent with this transaction.
 -- scope: system (system topics have no customer)

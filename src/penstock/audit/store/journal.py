@@ -1,4 +1,4 @@
-"""Journal, seals and outbox: what happened, written in the transaction in which it happened.
+"""Journal, seals and outbox, written in the transaction that they describe.
 
 The journal is append-only and sealed in blocks by a background service; the outbox holds messages
 that are sent with a transaction. Both are read in an order that cannot miss a slow transaction's
@@ -27,11 +27,11 @@ SEALS_TOPIC = "penstock.seal-heads"
 """Built-in topic on which the heads of sealed blocks are published."""
 SEAL_VERSION = 2
 JournalPosition: TypeAlias = tuple[int | None, str, int]
-"""Cluster (None for all), transaction and number of the entry after which a list goes on."""
+"""Cluster (None for all), transaction and number of the entry after which a list continues."""
 NEWEST = ("9223372036854775807", 2**63 - 1)
 """A position behind which every entry of a cluster is."""
 WINDOW = 5_000
-"""Entries that one page of a filtered list reads at most."""
+"""Maximum number of entries that one page of a filtered list reads."""
 
 
 def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:
@@ -48,9 +48,9 @@ def journal_for(tx: Tx, kind: str, subject: int, limit: int = 200) -> list[Journ
 def journal_list(
     tx: Tx, wanted: JournalFilter, after: JournalPosition | None, limit: int
 ) -> tuple[list[ListedEntry], JournalPosition | None]:
-    """Return entries that match, newest first, and where the list goes on; None at its end.
+    """Return matching entries, newest first, and the position of the next page; None at the end.
 
-    A filter reads a bounded number of entries, so a page may have few rows and go on nevertheless.
+    A filter reads a bounded number of entries, so a page may have few rows although more follow.
     Entries of an earlier cluster follow those of the present one. A transaction bound to a
     customer cannot see clusters and reads its entries together.
     """
@@ -78,7 +78,9 @@ def journal_names(tx: Tx, run_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
 
 
 def seal_next(tx: Tx, n: int) -> int:
-    """Seal up to `n` further entries as one block. Return how many; 0 also if locked elsewhere."""
+    """Seal up to `n` further entries as one block. Return how many; 0 also if another process holds
+    the lock.
+    """
     if not one(tx.rows("seal_lock"))[0]:
         return 0
     last = first(tx.rows("seal_last"))
@@ -135,6 +137,11 @@ def seal_list(tx: Tx, after: int, limit: int = 500) -> list[Seal]:
     return [Seal._make(row) for row in tx.rows("seal_list", {"after": after, "limit": limit})]
 
 
+def seal_heads(tx: Tx, blocks: Sequence[int]) -> dict[int, str]:
+    """Return the heads of those blocks that exist."""
+    return {row[0]: row[1] for row in tx.rows("seal_heads", {"blocks": list(blocks)})}
+
+
 def seal_entries(tx: Tx, seal: Seal, before: Seal | None, n: int = 100_000) -> list[Row]:
     """Return the entries of a block; `before` is the block before it."""
     continues = before is not None and before.cluster == seal.cluster
@@ -157,7 +164,7 @@ def journal_cluster(tx: Tx) -> int:
 
 
 def seal_problem(seal: Seal, before: Seal | None, rows: Sequence[Row] | None) -> str | None:
-    """Return what is wrong with a block; `rows` is None if its entries may have been pruned."""
+    """Return the problems of a block; `rows` is None if its entries may have been pruned."""
     if rows is not None and (len(rows) != seal.entries or block_root(rows) != seal.root):
         return "entries were changed, added or removed"
     previous = "" if before is None else before.head
@@ -221,6 +228,6 @@ def outbox_remove(tx: Tx, outbox_id: int) -> OutboxMessage | None:
 
 
 def outbox_count(tx: Tx) -> tuple[int, int | None]:
-    """Return (number of waiting messages, creation time of the oldest)."""
+    """Return the number of waiting messages and the creation time of the oldest."""
     row = one(tx.rows("outbox_count"))
     return row[0], row[1]

@@ -65,7 +65,12 @@ routes.post(
     Subscriptions.ack,
     query=("customer",),
     result_field="outcomes",
-    example={"ack_ids": [_ACK]},
+    example={
+        "ack_ids": [_ACK],
+        "handled": [{"outcome": "applied", "duration_seconds": 0.25}],
+        "service": "rosters",
+        "revision": "rosters-00042",
+    },
 )
 routes.post(
     "/subscriptions/{name}/nack",

@@ -1,7 +1,7 @@
 """Use cases of subscriptions: declare and read them, and pull messages from them.
 
-The operations of every transport (pull, ack, nack, extend) are those of the embedded bus, applied
-to a customer. Pausing, seeking by time, purging and the backlog use the store directly.
+The operations that every transport has (pull, ack, nack, extend) call the embedded bus for a
+customer. Pausing, seeking by time, purging and the backlog use the store directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.bus.from_rows import (
     subscription_detail_record,
     subscription_record,
 )
-from penstock.bus.message import Nack, SettleResult
+from penstock.bus.message import Handled, Nack, ServiceRevision, SettleResult
 from penstock.bus.records import (
     ReceivedMessage,
     SeekResult,
@@ -89,6 +89,21 @@ Nacks: TypeAlias = Annotated[
     Sequence[Nack],
     Meta(description="Deliveries with their reasons.", min_length=1, max_length=rules.BATCH_MAX),
 ]
+HandledDeliveries: TypeAlias = Annotated[
+    Annotated[Sequence[Handled], Meta(min_length=1, max_length=rules.BATCH_MAX)] | None,
+    Meta(
+        description="How each delivery was handled, in the order of the ack ids, for the execution "
+        "log; omit it if unknown."
+    ),
+]
+ReportingService: TypeAlias = Annotated[
+    Annotated[str, Meta(min_length=1, max_length=rules.REPORTER_MAX)] | None,
+    Meta(description="Service that handled the deliveries, for the execution log."),
+]
+ReportingRevision: TypeAlias = Annotated[
+    Annotated[str, Meta(min_length=1, max_length=rules.REPORTER_MAX)] | None,
+    Meta(description="Revision of that service's code."),
+]
 Extension: TypeAlias = Annotated[
     int,
     Wire("ack_deadline_seconds"),
@@ -123,7 +138,7 @@ class WatchedBacklog(NamedTuple):
     """The backlog of a subscription."""
 
     customer_id: str | None
-    """Customer that owns the subscription; None for the system's."""
+    """Customer that owns the subscription; None for the system."""
     subscription: str
     backlog: BacklogRow
 
@@ -186,7 +201,7 @@ class Subscriptions(SubscriptionDeclarations):
         return self._store.read(body)
 
     def why(self, name: SubscriptionName, *, customer: Owner = None) -> CauseTree:
-        """Return the tree of causes why messages of a subscription are not handled."""
+        """Explain why messages of a subscription are not handled, as a tree of causes."""
 
         def body(tx: Tx) -> CauseTree:
             sub = subscription_get(tx, name, self._customer_key(tx, customer))
@@ -258,18 +273,37 @@ class Subscriptions(SubscriptionDeclarations):
 
         Each must be acked, nacked or extended before its deadline.
         """
-        del wait_seconds  # the transactions of one request cannot wait
+        del wait_seconds  # a request that is one transaction cannot wait
         found = self._bus(customer).pull(name, max_messages=max_messages)
         return [received_record(one) for one in found]
 
-    def ack(self, name: SubscriptionName, ack_ids: AckIds, *, customer: Owner = None) -> Outcomes:
+    def ack(
+        self,
+        name: SubscriptionName,
+        ack_ids: AckIds,
+        *,
+        handled: HandledDeliveries = None,
+        service: ReportingService = None,
+        revision: ReportingRevision = None,
+        customer: Owner = None,
+    ) -> Outcomes:
         """Acknowledge deliveries. A stale ack id changes nothing and is reported as `stale`."""
-        return self._bus(customer).ack(name, ack_ids)
+        by = None if service is None else ServiceRevision(service, revision or "")
+        return self._bus(customer).ack(name, ack_ids, handled=handled or (), by=by)
 
-    def nack(self, name: SubscriptionName, nacks: Nacks, *, customer: Owner = None) -> Outcomes:
+    def nack(
+        self,
+        name: SubscriptionName,
+        nacks: Nacks,
+        *,
+        service: ReportingService = None,
+        revision: ReportingRevision = None,
+        customer: Owner = None,
+    ) -> Outcomes:
         """Return deliveries, each with its reason. They are redelivered or become dead letters."""
         check_delays(nacks)
-        return self._bus(customer).nack(name, nacks)
+        by = None if service is None else ServiceRevision(service, revision or "")
+        return self._bus(customer).nack(name, nacks, by=by)
 
     def extend(
         self,
@@ -285,11 +319,11 @@ class Subscriptions(SubscriptionDeclarations):
     def release(
         self, name: SubscriptionName, ack_ids: AckIds, *, customer: Owner = None
     ) -> Outcomes:
-        """Return unprocessed deliveries. They are ready at once and no attempt is counted."""
+        """Return unprocessed deliveries. They are ready immediately and no attempt is counted."""
         return self._bus(customer).release(name, ack_ids)
 
     def channel(self, name: str, *, customer: str | None = None) -> str:
-        """Return the wakeup channel that signals new messages of a subscription."""
+        """Return the wake-up channel that signals new messages of a subscription."""
 
         def body(tx: Tx) -> str:
             return channel(

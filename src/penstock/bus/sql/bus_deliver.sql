@@ -207,21 +207,23 @@ SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000,
 -- The only statement that ends deliveries. An ack requires the current epoch and a lease; other
 -- outcomes end the locked row in any state.
 -- scope: system (by epoch; the caller has checked the subscription's customer)
--- batch: message_id bigint, epoch bigint
+-- batch: message_id bigint, epoch bigint, handled_as text, handled_us bigint
 WITH x AS MATERIALIZED (
-    SELECT batch.message_id, batch.epoch FROM {{batch}}
+    SELECT batch.message_id, batch.epoch, batch.handled_as, batch.handled_us FROM {{batch}}
 ), gone AS (
     DELETE FROM deliveries d USING x
     WHERE d.subscription = :subscription AND d.message_id = x.message_id
         AND d.message_id = ANY(:b_message_id::bigint[]) AND d.epoch = x.epoch
         AND ({{d_is_leased}} OR CAST(:outcome AS text) <> 'acked')
     RETURNING d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key,
-        d.leased_at, d.holder, d.born_at
+        d.leased_at, d.holder, d.born_at, x.handled_as, x.handled_us
 ), kept AS (
     INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays,
-        outcome, published_at, at, started_at, holder, born_at)
+        outcome, published_at, at, started_at, holder, born_at, service, revision, handled_as,
+        handled_us)
     SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays,
-        CAST(:outcome AS text), g.published_at, {{now}}, g.leased_at, g.holder, g.born_at
+        CAST(:outcome AS text), g.published_at, {{now}}, g.leased_at, g.holder, g.born_at,
+        CAST(:service AS text), CAST(:revision AS text), g.handled_as, g.handled_us
     FROM gone g
 ), summed AS (
     {{sums_of_settled}} FROM gone HAVING count(*) > 0
@@ -231,24 +233,25 @@ SELECT g.message_id, g.epoch, g.ordering_key FROM gone g;
 -- name: bus_settle [sqlite]
 -- differs because SQLite has no data-modifying CTEs: ended rows are staged in a temporary table.
 -- scope: system (by epoch; the caller has checked the subscription's customer)
--- batch: message_id bigint, epoch bigint
+-- batch: message_id bigint, epoch bigint, handled_as text, handled_us bigint
 CREATE TEMP TABLE IF NOT EXISTS ending (
     message_id integer PRIMARY KEY, round integer, epoch integer, attempt integer, replays integer,
     published_at integer, ordering_key text, leased_at integer, holder text,
-    born_at integer);
+    born_at integer, handled_as text, handled_us integer);
 DELETE FROM temp.ending;
 INSERT OR IGNORE INTO temp.ending
 SELECT d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key,
-    d.leased_at, d.holder, d.born_at
+    d.leased_at, d.holder, d.born_at, batch.handled_as, batch.handled_us
 FROM {{batch}} CROSS JOIN deliveries d ON d.subscription = :subscription
     AND d.message_id = batch.message_id
 WHERE d.epoch = batch.epoch AND ({{d_is_leased}} OR :outcome <> 'acked');
 DELETE FROM deliveries WHERE subscription = :subscription
     AND message_id IN (SELECT message_id FROM temp.ending);
 INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays, outcome,
-    published_at, at, started_at, holder, born_at)
+    published_at, at, started_at, holder, born_at, service, revision, handled_as, handled_us)
 SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays, :outcome,
-    g.published_at, {{now}}, g.leased_at, g.holder, g.born_at
+    g.published_at, {{now}}, g.leased_at, g.holder, g.born_at, :service, :revision, g.handled_as,
+    g.handled_us
 FROM temp.ending g;
 {{sums_of_settled}} FROM temp.ending HAVING count(*) > 0;
 SELECT g.message_id, g.epoch, g.ordering_key FROM temp.ending g;
@@ -292,11 +295,12 @@ WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.
 -- Record attempts of deliveries that did not end with an ack.
 -- scope: system (the parameters name the customer)
 -- batch: message_id bigint, round bigint, attempt bigint, action text, error_type text, error text,
---   holder text, started_at bigint
+--   holder text, started_at bigint, handled_as text, handled_us bigint
 INSERT INTO delivery_failures (subscription, message_id, customer, round, attempt, action,
-    error_type, error, holder, started_at, at)
+    error_type, error, holder, started_at, at, service, revision, handled_as, handled_us)
 SELECT :subscription, batch.message_id, :customer, batch.round, batch.attempt, batch.action,
-    batch.error_type, batch.error, batch.holder, batch.started_at, {{now}}
+    batch.error_type, batch.error, batch.holder, batch.started_at, {{now}}, CAST(:service AS text),
+    CAST(:revision AS text), batch.handled_as, batch.handled_us
 FROM {{batch}} WHERE TRUE ORDER BY ord;
 
 -- name: bus_release

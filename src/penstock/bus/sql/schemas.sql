@@ -12,7 +12,7 @@ ON CONFLICT (customer, name, revision_id) DO NOTHING
 RETURNING revision;
 
 -- name: bus_schema_revisions
--- Revisions of a schema, the newest first.
+-- Revisions of a schema, newest first.
 SELECT {{schema_columns}} FROM schema_revisions r
 WHERE r.customer = :customer AND r.name = :name AND r.revision < :before
 ORDER BY r.revision DESC LIMIT :limit;

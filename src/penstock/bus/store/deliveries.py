@@ -2,7 +2,7 @@
 
 Every change is a compare-and-set on the epoch in the ack id: a stale ack id changes nothing and is
 reported as stale. Attempt and epoch are stored in the transaction that leases a delivery, so that a
-consumer crash counts as an attempt. The caller checks who may use the subscription.
+consumer crash counts as an attempt. The caller checks access to the subscription.
 
 A pull of an ordered subscription leases runs: the head of a key and deliveries that follow it. They
 stay behind their head (state 3) and have a deadline. When the head is settled, the next one of the
@@ -11,14 +11,20 @@ run becomes the leased head. When a delivery of the run fails, those after it ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.bus import redelivery
-from penstock.bus.message import ORIGIN_MESSAGE_ID, REPLAYS, ErrorKind
+from penstock.bus.message import (
+    ORIGIN_MESSAGE_ID,
+    REPLAYS,
+    ErrorKind,
+    Handled,
+    ServiceRevision,
+)
 from penstock.bus.redelivery import ERROR_MAX
 from penstock.bus.store.alert_commands import subscription_command
 from penstock.bus.store.dead_letter_writes import FailedDelivery, write_dead_letters
@@ -32,7 +38,7 @@ DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
 SWEEP_MAX: Final = 500
 PULL_MAX: Final = 1_000
 RUN_SCAN: Final = 2
-"""Deliveries of runs that a pull reads for each one that it can lease."""
+"""Number of deliveries of runs that a pull reads for each one that it can lease."""
 
 Jitter = Callable[[], float]
 LeaseKey = tuple[int, int]
@@ -65,6 +71,7 @@ class DeliveryNack(NamedTuple):
     error_type: str = ""
     error: str = ""
     delay_us: int | None = None
+    handled: Handled | None = None
 
 
 class NackResult(NamedTuple):
@@ -136,7 +143,7 @@ def _pull_params(sub: SubscriptionRow, n: int, holder: str | None) -> dict[str, 
 
 
 def _has_runs(sub: SubscriptionRow) -> bool:
-    """Whether a pull leases runs. Pushes and bindings settle each delivery on its own."""
+    """Whether a pull leases runs. Pushes and bindings settle each delivery separately."""
     return sub.is_ordered and sub.kind == "pull"
 
 
@@ -151,7 +158,7 @@ def _lock_heads(tx: Tx, sub: SubscriptionRow, n: int) -> set[str]:
 def _pull_runs(
     tx: Tx, sub: SubscriptionRow, rows: list[Row], locked: set[str], n: int, holder: str | None
 ) -> list[Row]:
-    """Add what follows the leased heads in `rows` up to `n` rows; return all in publish order."""
+    """Add deliveries that follow the leased heads, up to `n`; return all in publish order."""
     # A replay with other content (row[6]) may have another key than its message: no run.
     heads = [(row[10], row[0]) for row in rows if row[6] is None and row[10] in locked]
     if not heads:
@@ -196,10 +203,20 @@ def delivery_due(tx: Tx, n: int = SWEEP_MAX) -> list[int]:
     return [row[0] for row in tx.rows("bus_due", {"n": n})]
 
 
-def delivery_ack(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
-    """Ack deliveries. Return the tickets that were current."""
+def delivery_ack(
+    tx: Tx,
+    sub: SubscriptionRow,
+    tickets: Sequence[LeaseKey],
+    *,
+    handled: Mapping[LeaseKey, Handled] | None = None,
+    by: ServiceRevision | None = None,
+) -> set[LeaseKey]:
+    """Ack deliveries. Return the tickets that were current.
+
+    handled, by: the consumer's report on them, for the execution log.
+    """
     lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
-    return settle(tx, sub, tickets, "acked")
+    return settle(tx, sub, tickets, "acked", handled=handled, by=by)
 
 
 def delivery_extend(
@@ -211,24 +228,29 @@ def delivery_extend(
 
 
 def deliveries_hasten(tx: Tx, subscription: SubscriptionKey, n: int = 10_000) -> int:
-    """Make deliveries ready that wait after a failure; return their number."""
+    """Make deliveries that wait after a failure ready; return their number."""
     return tx.run("bus_hasten", {"subscription": subscription, "n": n})
 
 
 def delivery_nack(
-    tx: Tx, sub: SubscriptionRow, nacks: Sequence[DeliveryNack], jitter: Jitter
+    tx: Tx,
+    sub: SubscriptionRow,
+    nacks: Sequence[DeliveryNack],
+    jitter: Jitter,
+    *,
+    by: ServiceRevision | None = None,
 ) -> NackResult:
     """Delay or dead-letter deliveries, each with its reason. A repeated ticket counts once."""
     by_ticket: dict[LeaseKey, DeliveryNack] = {}
     for nack in nacks:
         by_ticket.setdefault((nack.message_id, nack.epoch), nack)
-    return _nack(tx, sub, by_ticket, jitter, lapsed=False)
+    return _nack(tx, sub, by_ticket, jitter, lapsed=False, by=by)
 
 
 def delivery_release(tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey]) -> set[LeaseKey]:
-    """Release deliveries that were never tried: ready at once, and no attempt is counted.
+    """Release deliveries that no handler has seen: ready immediately, and no attempt is counted.
 
-    Returns the tickets that were current; they are stale from now on.
+    Returns the tickets that were current; they are now stale.
     """
     lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
     params = {"subscription": sub.subscription_key, "lapsed": False}
@@ -250,7 +272,7 @@ def delivery_lapse(
 ) -> tuple[int, int, set[str]]:
     """Nack deliveries past their deadline. Return (count, dead letters, channels to wake).
 
-    aside: deliveries to leave alone. trying: called with the deliveries before they are changed.
+    aside: deliveries to skip. trying: called with the deliveries before they are changed.
     """
     found = tx.rows("bus_lapsed", {"subscription": subscription_key, "n": n + len(aside)})
     rows = [row for row in found if (row[0], row[1]) not in aside][:n]
@@ -281,6 +303,7 @@ def _nack(
     jitter: Jitter,
     *,
     lapsed: bool,
+    by: ServiceRevision | None = None,
 ) -> NackResult:
     lock_keys_of(tx, sub, [message_id for message_id, _ in nacks])
     params = {"subscription": sub.subscription_key, "lapsed": lapsed}
@@ -312,7 +335,7 @@ def _nack(
     _return_later(tx, sub, first_of_key, [(row[0], row[1]) for row in held])
     tx.run("bus_delay", {"subscription": sub.subscription_key}, batch=delays)
     dead = {d.message_id for d in failed} if written.written else set[int]()
-    _record_failures(tx, sub, held, nacks, dead, lapsed=lapsed)
+    _record_failures(tx, sub, held, nacks, dead, lapsed=lapsed, by=by)
     count = len(held)
     if count:
         nacked, late = (0, count) if lapsed else (count, 0)
@@ -334,16 +357,18 @@ def _record_failures(
     dead: set[int],
     *,
     lapsed: bool,
+    by: ServiceRevision | None,
 ) -> None:
     """Record attempts that did not end with an ack, for the execution log."""
     ended = "lapsed" if lapsed else "nack"
     tx.later(
         "bus_failures_put",
-        {"subscription": sub.subscription_key, "customer": sub.customer_key},
+        {"subscription": sub.subscription_key, "customer": sub.customer_key, **_reporter(by)},
         batch=[
             (
                 row[0], row[2], row[3], "dead_letter" if row[0] in dead else ended,
                 nack.error_type or nack.kind.value.upper(), nack.error[:ERROR_MAX], row[9], row[8],
+                *_report(nack.handled),
             )
             for row in held
             for nack in (nacks[row[0], row[1]],)
@@ -352,7 +377,7 @@ def _record_failures(
 
 
 def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) -> None:
-    """Open an alert: a consumer fails until an operator changes its settings or rights.
+    """Open an alert: a consumer fails until an operator changes its settings or permissions.
 
     It is resolved an hour after the last such message (`alert_resolve_healthy`).
     """
@@ -405,7 +430,7 @@ def return_runs(
 ) -> None:
     """Return the leased deliveries behind each (key, message id), without counting an attempt.
 
-    Their ack ids are stale from now on. The caller has locked the keys.
+    Their ack ids become stale. The caller has locked the keys.
     """
     if after and _has_runs(sub):
         params = {
@@ -433,14 +458,35 @@ def lock_keys_of(tx: Tx, sub: SubscriptionRow, ids: Sequence[int]) -> None:
 
 
 def settle(
-    tx: Tx, sub: SubscriptionRow, tickets: Sequence[LeaseKey], outcome: str
+    tx: Tx,
+    sub: SubscriptionRow,
+    tickets: Sequence[LeaseKey],
+    outcome: str,
+    *,
+    handled: Mapping[LeaseKey, Handled] | None = None,
+    by: ServiceRevision | None = None,
 ) -> set[LeaseKey]:
     """Settle deliveries and make the next of their keys ready. The caller has locked the keys."""
     params = {
         "subscription": sub.subscription_key,
         "customer": sub.customer_key,
         "outcome": outcome,
+        **_reporter(by),
     }
-    rows = tx.rows("bus_settle", params, batch=sorted(set(tickets)))
+    reports = handled or {}
+    batch = [(*ticket, *_report(reports.get(ticket))) for ticket in sorted(set(tickets))]
+    rows = tx.rows("bus_settle", params, batch=batch)
     move_up(tx, sub, (row[2] for row in rows))
     return {(row[0], row[1]) for row in rows}
+
+
+def _reporter(by: ServiceRevision | None) -> dict[str, str | None]:
+    if by is None:
+        return {"service": None, "revision": None}
+    return {"service": by.service, "revision": by.revision or None}
+
+
+def _report(handled: Handled | None) -> tuple[str | None, int | None]:
+    if handled is None:
+        return None, None
+    return handled.outcome.value, handled.duration_us

@@ -1,8 +1,8 @@
-"""What each transport guarantees beyond at-least-once delivery, one constant for each.
+"""Guarantees of each transport beyond at-least-once delivery, one constant per transport.
 
-The flags are the only place where transports differ: the conformance suite asks them before it
-relies on more, and `docs/reference/transports.md` is written from them. This module imports no
-client library, so that the table exists without any extra.
+The flags declare all differences between transports: the conformance suite reads them before it
+relies on a guarantee, and `docs/reference/transports.md` is written from them. This module imports
+no client library, so that the table exists without any extra.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class TransportCapabilities:
     seek_by_time: bool = _flag("A subscription can be set to an earlier or later time.")
     nack_with_error: bool = _flag("The reason of a nack is kept with the dead letter.")
     release_without_attempt: bool = _flag("A release returns a message without a counted attempt.")
+    records_handling: bool = _flag(
+        "The execution log keeps the service, outcome and duration that a consumer reports."
+    )
     one_transaction_with_store: bool = _flag(
         "A message and a change of Penstock's state can commit together."
     )
@@ -74,6 +77,7 @@ EMBEDDED: Final = TransportCapabilities(
     seek_by_time=True,
     nack_with_error=True,
     release_without_attempt=True,
+    records_handling=True,
     one_transaction_with_store=True,
     attempts_min=1,
     attempts_without_dead_letters=True,
@@ -96,6 +100,7 @@ NATS: Final = TransportCapabilities(
     seek_by_time=False,
     nack_with_error=True,
     release_without_attempt=False,
+    records_handling=False,
     one_transaction_with_store=False,
     attempts_min=1,
     attempts_without_dead_letters=True,
@@ -116,6 +121,7 @@ PUBSUB: Final = TransportCapabilities(
     seek_by_time=True,
     nack_with_error=False,
     release_without_attempt=False,
+    records_handling=False,
     one_transaction_with_store=False,
     attempts_min=5,
     attempts_without_dead_letters=False,

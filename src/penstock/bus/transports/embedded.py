@@ -1,7 +1,7 @@
 """The embedded bus: the store as a transport.
 
 One instance serves one customer (0 is the system). Every call is one durable transaction; a waiting
-pull holds no connection and only listens for hints. A pull also makes delayed messages ready and
+pull holds no connection and only waits for wake-ups. A pull also makes delayed messages ready and
 releases lapsed ones, so this works without the delivery sweeper.
 """
 
@@ -15,8 +15,10 @@ from penstock.bus import ack_id as ackid
 from penstock.bus import rules
 from penstock.bus.message import (
     Delivery,
+    Handled,
     Nack,
     NewMessage,
+    ServiceRevision,
     SettleResult,
     SubscriptionSpec,
     TopicSpec,
@@ -57,7 +59,9 @@ WAIT_MAX: Final = 60.0
 
 
 _Settle: TypeAlias = Callable[[Tx], tuple[SubscriptionRow, list[SettleResult]]]
-"""What settles deliveries inside a transaction, and returns their subscription with the results."""
+"""Function that settles deliveries inside a transaction and returns their subscription and the
+results.
+"""
 
 
 class BusOperations:
@@ -183,9 +187,16 @@ class BusOperations:
         tickets = _decoded(ack_ids)
         return body
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(
+        self,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        handled: Sequence[Handled] = (),
+        by: ServiceRevision | None = None,
+    ) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
-        return self._results_of(self._ack_body(subscription, ack_ids, accepts_repeats=False))
+        return self._results_of(self._ack_body(subscription, ack_ids, handled=handled, by=by))
 
     def ack_once(
         self, subscription: str, ack_ids: Sequence[str], *, accepts_repeats: bool = False
@@ -199,39 +210,56 @@ class BusOperations:
         )
 
     def _ack_body(
-        self, subscription: str, ack_ids: Sequence[str], *, accepts_repeats: bool
+        self,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        accepts_repeats: bool = False,
+        handled: Sequence[Handled] = (),
+        by: ServiceRevision | None = None,
     ) -> _Settle:
         def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             if sub.is_ordered:
                 tx.after_commit(lambda: self._wake({channel(sub.subscription_key)}))
             mine = _tickets(sub, tickets)
-            done = delivery_ack(tx, sub, mine)
+            done = delivery_ack(tx, sub, mine, handled=reports, by=by)
             if accepts_repeats and sub.is_exactly_once and len(done) < len(set(mine)):
                 done |= acked_before(tx, sub, sorted(set(mine) - done))
             return sub, _results(sub, tickets, done)
 
         tickets = _decoded(ack_ids)
+        rules.check_reporter(by)
+        rules.check_handled(handled)
+        if handled and len(handled) != len(ack_ids):
+            raise InvalidInput("handled", "one for each ack id", len(handled))
+        reports = {(t.message_id, t.epoch): one for t, one in zip(tickets, handled, strict=False)}
         return body
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
+    def nack(
+        self, subscription: str, nacks: Sequence[Nack], *, by: ServiceRevision | None = None
+    ) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
-        return self._results_of(self._nack_body(subscription, nacks))
+        return self._results_of(self._nack_body(subscription, nacks, by))
 
     def _results_of(self, body: _Settle) -> list[SettleResult]:
-        """Settle in one write whose own result is the results, as an idempotent request needs."""
+        """Settle deliveries in one write that returns the results, for idempotent requests."""
         return self._store.write(lambda tx: body(tx)[1])
 
-    def _nack_body(self, subscription: str, nacks: Sequence[Nack]) -> _Settle:
+    def _nack_body(
+        self, subscription: str, nacks: Sequence[Nack], by: ServiceRevision | None = None
+    ) -> _Settle:
         def body(tx: Tx) -> tuple[SubscriptionRow, list[SettleResult]]:
             sub = subscription_get(tx, subscription, self._customer)
             delivery_nacks = [
-                DeliveryNack(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
+                DeliveryNack(
+                    t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us, n.handled
+                )
                 for t, n in zip(tickets, nacks, strict=True)
                 if t.subscription_key == sub.subscription_key
             ]
-            refused = delivery_nack(tx, sub, delivery_nacks, self._jitter)
-            # A message without backoff is ready again at once.
+            refused = delivery_nack(tx, sub, delivery_nacks, self._jitter, by=by)
+            # A message without backoff is ready again immediately.
             wake = refused.wake | (
                 {channel(sub.subscription_key)} if not sub.min_backoff_us else set()
             )
@@ -239,12 +267,13 @@ class BusOperations:
             return sub, _results(sub, tickets, refused.tickets)
 
         tickets = _decoded([nack.ack_id for nack in nacks])
+        rules.check_reporter(by)
         for nack in nacks:
             rules.check_nack(nack)
         return body
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
-        """Release deliveries no handler has seen: ready at once, no attempt counted."""
+        """Release deliveries no handler has seen: ready immediately, no attempt counted."""
 
         def body(tx: Tx) -> list[SettleResult]:
             sub = subscription_get(tx, subscription, self._customer)
@@ -318,7 +347,7 @@ class EmbeddedBus(BusOperations):
 
 def _decoded(ack_ids: Sequence[str]) -> list[ackid.DeliveryKey]:
     if len(ack_ids) > rules.BATCH_MAX:
-        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} at once", len(ack_ids))
+        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} per call", len(ack_ids))
     return [ackid.decode(text, f"ack_ids[{index}]") for index, text in enumerate(ack_ids)]
 
 

@@ -15,8 +15,10 @@ from penstock.bus.client.subscriptions import Subscriptions
 from penstock.bus.client.topics import Topics
 from penstock.bus.message import (
     Delivery,
+    Handled,
     Nack,
     NewMessage,
+    ServiceRevision,
     SettleResult,
     SubscriptionSpec,
     TopicSpec,
@@ -51,7 +53,7 @@ class ClientBus:
     def __init__(
         self, client: BusClient, *, customer: str | None = None, clock: Clock | None = None
     ) -> None:
-        """Use a client, remote or not, which the caller closes."""
+        """Use a local or remote client, which the caller closes."""
         self._topics = client.topics
         self._subscriptions = client.subscriptions
         self._customer = customer
@@ -153,22 +155,44 @@ class ClientBus:
             return []
         return self._subscriptions.extend(subscription, ack_ids, seconds, customer=self._customer)
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(
+        self,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        handled: Sequence[Handled] = (),
+        by: ServiceRevision | None = None,
+    ) -> list[SettleResult]:
         """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
         if self._is_nothing(subscription, ack_ids):
             return []
-        return self._subscriptions.ack(subscription, ack_ids, customer=self._customer)
+        return self._subscriptions.ack(
+            subscription,
+            ack_ids,
+            handled=handled or None,
+            service=None if by is None else by.service,
+            revision=None if by is None else by.revision or None,
+            customer=self._customer,
+        )
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
+    def nack(
+        self, subscription: str, nacks: Sequence[Nack], *, by: ServiceRevision | None = None
+    ) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
         for nack in nacks:
             rules.check_nack(nack)
         if self._is_nothing(subscription, nacks):
             return []
-        return self._subscriptions.nack(subscription, nacks, customer=self._customer)
+        return self._subscriptions.nack(
+            subscription,
+            nacks,
+            service=None if by is None else by.service,
+            revision=None if by is None else by.revision or None,
+            customer=self._customer,
+        )
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
-        """Release deliveries no handler has seen: ready at once, no attempt counted."""
+        """Release deliveries no handler has seen: ready immediately, no attempt counted."""
         if self._is_nothing(subscription, ack_ids):
             return []
         return self._subscriptions.release(subscription, ack_ids, customer=self._customer)
@@ -177,7 +201,7 @@ class ClientBus:
         """Do nothing: the caller that made the client closes it."""
 
     def _is_nothing(self, subscription: str, items: Sequence[object]) -> bool:
-        """Whether there is nothing to do; an unknown subscription raises NotFound all the same."""
+        """Whether the list is empty; an unknown subscription still raises NotFound."""
         if not items:
             self._facts(subscription)
         return not items

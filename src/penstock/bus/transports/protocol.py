@@ -12,8 +12,10 @@ from typing import Protocol
 
 from penstock.bus.message import (
     Delivery,
+    Handled,
     Nack,
     NewMessage,
+    ServiceRevision,
     SettleResult,
     SubscriptionSpec,
     TopicSpec,
@@ -45,7 +47,7 @@ class Transport(Protocol):
     def read_subscription(self, name: str) -> SubscriptionSpec | None:
         """Return a subscription's policy as the broker has it; None if there is none.
 
-        A setting that was changed behind Penstock's back is returned as it is now, so that
+        A setting that was changed outside Penstock is returned with its current value, so that
         `bus.transports.drift` finds it.
         """
         ...
@@ -53,7 +55,7 @@ class Transport(Protocol):
     def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
         """Store messages durably; return their ids in order.
 
-        An id is unique within its topic for ever. A call that raises may have published a part,
+        An id is never reused within its topic. A call that raises may have published some messages,
         unless the transport has `atomic_publish`; repeating it is safe with dedupe ids.
         """
         ...
@@ -68,16 +70,29 @@ class Transport(Protocol):
         """Move the deadline to `seconds` from now; 0 nacks the message."""
         ...
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
-        """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
+    def ack(
+        self,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        handled: Sequence[Handled] = (),
+        by: ServiceRevision | None = None,
+    ) -> list[SettleResult]:
+        """Ack deliveries; a stale ack id changes nothing and is reported as STALE.
+
+        handled: how each was handled, in the order of the ack ids; empty if not reported.
+        A transport without `records_handling` ignores it, and `by`.
+        """
         ...
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
+    def nack(
+        self, subscription: str, nacks: Sequence[Nack], *, by: ServiceRevision | None = None
+    ) -> list[SettleResult]:
         """Nack deliveries, each with its reason; every nack counts as an attempt."""
         ...
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
-        """Release deliveries that no handler has seen: ready at once for any consumer.
+        """Release deliveries that no handler has seen: ready immediately for any consumer.
 
         No attempt is counted. A transport without `release_without_attempt` extends the deadline by
         0 seconds instead, which counts one.

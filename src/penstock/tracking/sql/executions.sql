@@ -8,6 +8,10 @@ AND (CAST(:customer AS bigint) IS NULL OR x.customer = :customer)
     AND (x.ended_at < :before_at OR (x.ended_at = :before_at AND x.number < :before_number))
 ORDER BY x.ended_at DESC, x.number DESC LIMIT :limit
 
+-- fragment: not_handled
+-- Only deliveries have what a consumer reports: its service, the outcome and the duration.
+CAST(NULL AS text) AS service, CAST(NULL AS text) AS handled_as, CAST(NULL AS bigint) AS handled_us
+
 -- fragment: deployed
 -- The service and revision that a holder belonged to at a time.
 LEFT JOIN revisions v ON v.holder = x.holder AND v.since_at = (
@@ -20,9 +24,11 @@ x.kind, x.number, x.ended_at, x.started_at, x.status, c.customer_id, l.name, x.f
 x.processor, x.event_type, x.partition, x.mode, x.correlation_id, x.source_run_id, x.retry_of,
 x.trigger_source, x.parent_processor, x.message_id, x.subscription, x.acknowledgment,
 x.retry_count, x.records, x.inserted, x.updated, x.dependency_result, x.failure_type, x.missing,
-x.stale, x.overrides, x.override_reason, x.error_type, x.error, coalesce(v.service, x.holder),
-coalesce(v.revision, x.revision), x.definition, x.entities, x.metadata, x.owner_id, x.was_retried,
-x.root_run_id
+x.stale, x.overrides, x.override_reason, x.error_type, x.error,
+coalesce(x.service, v.service, x.holder),
+CASE WHEN x.service IS NULL THEN coalesce(v.revision, x.revision) ELSE x.revision END,
+x.definition, x.entities, x.metadata, x.owner_id, x.was_retried, x.root_run_id, x.handled_as,
+x.handled_us
 
 -- fragment: logged
 SELECT CASE WHEN e.execution_id < 0 THEN 'report' ELSE 'run' END AS kind, e.execution_id AS number,
@@ -35,7 +41,7 @@ SELECT CASE WHEN e.execution_id < 0 THEN 'report' ELSE 'run' END AS kind, e.exec
     e.missing_dependencies AS missing, e.stale_dependencies AS stale, e.overrides,
     e.override_reason, e.error_type, e.error_message AS error, e.service AS holder, e.revision,
     e.definition, e.affected_entities AS entities, e.metadata, CAST(NULL AS bigint) AS owner_id,
-    e.was_retried, CAST(NULL AS bigint) AS root_run_id
+    e.was_retried, CAST(NULL AS bigint) AS root_run_id, {{not_handled}}
 FROM execution_log e
 
 -- fragment: ended
@@ -62,7 +68,7 @@ SELECT 'run' AS kind, h.run_id AS number, h.finished_at AS ended_at, h.started_a
         THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END AS entities,
     CASE WHEN h.result IS NOT NULL
         THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'metadata' END AS metadata,
-    h.config_id AS owner_id, h.was_retried, h.root_run_id
+    h.config_id AS owner_id, h.was_retried, h.root_run_id, {{not_handled}}
 FROM history h JOIN processors p ON p.processor = h.processor
 LEFT JOIN run_gates g ON g.run_id = h.run_id
 
@@ -90,7 +96,7 @@ SELECT 'evaluation' AS kind, d.decision_id AS number, d.at AS ended_at,
     {{pg:d.decision::json -> 'reasons' ->> 0}}{{lite:json_extract(d.decision, '$.reasons[0]')}} AS error,
     CAST(NULL AS text) AS holder, CAST(NULL AS text) AS revision, CAST(NULL AS text) AS definition,
     CAST(NULL AS text) AS entities, CAST(NULL AS text) AS metadata, CAST(NULL AS bigint) AS owner_id,
-    FALSE AS was_retried, CAST(NULL AS bigint) AS root_run_id
+    FALSE AS was_retried, CAST(NULL AS bigint) AS root_run_id, {{not_handled}}
 FROM decisions d LEFT JOIN flows w ON w.flow_id = d.flow_id
 WHERE d.verdict IN ('WAIT', 'FAIL')
 
@@ -103,19 +109,24 @@ CAST(NULL AS bigint) AS pipeline, CAST(NULL AS bigint) AS flow_id, CAST(NULL AS 
     CAST(NULL AS bigint) AS inserted, CAST(NULL AS bigint) AS updated,
     CAST(NULL AS text) AS dependency_result, CAST(NULL AS text) AS failure_type,
     CAST(NULL AS text) AS missing, CAST(NULL AS text) AS stale, CAST(NULL AS text) AS overrides,
-    CAST(NULL AS text) AS override_reason, b.holder, CAST(NULL AS text) AS revision,
+    CAST(NULL AS text) AS override_reason, b.holder, b.revision,
     CAST(NULL AS text) AS definition, CAST(NULL AS text) AS entities,
     CAST(NULL AS text) AS metadata, b.subscription AS owner_id, FALSE AS was_retried,
-    CAST(NULL AS bigint) AS root_run_id
+    CAST(NULL AS bigint) AS root_run_id, b.service, b.handled_as, b.handled_us
 
 -- fragment: settled_deliveries
 -- Handled messages, and those that expired or were purged. Dead letters are failed attempts (below).
+-- An acked message whose consumer reports that it was poison, or that it changed nothing, is not
+-- completed.
 SELECT 'delivery' AS kind, b.message_id * 1024 + b.subscription % 32 * 32 + b.round % 32 AS number, b.at AS ended_at, b.started_at,
-    CASE b.outcome WHEN 'acked' THEN 'completed' ELSE 'skipped' END AS status, b.customer,
+    CASE WHEN b.outcome <> 'acked'
+        OR b.handled_as IN ('duplicate', 'stale_ignored', 'waiting') THEN 'skipped'
+        WHEN b.handled_as = 'poison' THEN 'failed' ELSE 'completed' END AS status, b.customer,
     'message_' || b.outcome AS event_type,
     CASE b.outcome WHEN 'acked' THEN 'ack' END AS acknowledgment,
     CASE WHEN b.attempts > 0 THEN b.attempts - 1 ELSE 0 END AS retry_count,
-    CASE b.outcome WHEN 'acked' THEN NULL ELSE upper(b.outcome) END AS error_type,
+    CASE WHEN b.outcome <> 'acked' THEN upper(b.outcome)
+        WHEN b.handled_as = 'poison' THEN 'POISON' END AS error_type,
     CAST(NULL AS text) AS error, {{delivery_rest}}
 FROM settled b JOIN subscriptions s ON s.subscription = b.subscription
 LEFT JOIN messages m ON m.message_id = b.message_id AND m.published_at = b.published_at
@@ -175,18 +186,26 @@ WHERE NOT a.is_repeat AND ((a.kind = 'submit' AND a.subject {{any submit}})
     OR (a.kind = 'publish' AND a.subject {{any publish}}))
 ORDER BY a.run_id;
 
+-- fragment: alert_subjects
+(a.subject_kind = 'run' AND a.subject {{any run}})
+        OR (a.subject_kind = 'flow' AND a.subject {{any flow}})
+        OR (a.subject_kind = 'config' AND a.subject {{any config}})
+        OR (a.subject_kind = 'subscription' AND a.subject {{any subscription}})
+
 -- name: execution_alerts
--- Alerts about runs, flows, configs and subscriptions, with the phase and the processor concerned.
+-- Alerts about runs, flows, configs and subscriptions, with the phase and the processor concerned;
+-- also those that are past their retention.
 -- scope: system (the caller may see the subjects)
-SELECT a.subject_kind, a.subject, a.rule, a.opened_at, a.last_at,
-    {{pg:a.detail::json}}{{lite:a.detail}} ->> 'phase',
-    {{pg:a.detail::json}}{{lite:a.detail}} ->> 'processor'
-FROM alerts a
-WHERE (a.subject_kind = 'run' AND a.subject {{any run}})
-    OR (a.subject_kind = 'flow' AND a.subject {{any flow}})
-    OR (a.subject_kind = 'config' AND a.subject {{any config}})
-    OR (a.subject_kind = 'subscription' AND a.subject {{any subscription}})
-ORDER BY a.alert_id LIMIT 1000;
+SELECT x.subject_kind, x.subject, x.rule, x.opened_at, x.last_at, x.phase, x.processor FROM (
+    SELECT a.alert_id, a.subject_kind, a.subject, a.rule, a.opened_at, a.last_at,
+        {{pg:a.detail::json}}{{lite:a.detail}} ->> 'phase' AS phase,
+        {{pg:a.detail::json}}{{lite:a.detail}} ->> 'processor' AS processor
+    FROM alerts a WHERE {{alert_subjects}}
+    UNION ALL
+    SELECT a.alert_id, a.subject_kind, a.subject, a.rule, a.opened_at, a.last_at, a.phase,
+        a.processor
+    FROM past_alerts a WHERE {{alert_subjects}}) AS x
+ORDER BY x.alert_id LIMIT 1000;
 
 -- name: execution_entities
 -- The entities that runs changed, and that reports in flows named, by run or by flow and processor.

@@ -1,8 +1,8 @@
 """NATS JetStream as a transport.
 
-Leases are the server's: a delivery that is not settled comes again after its deadline and the
-backoff of its attempt. Attempts are the server's counts. What a handler may not see any more (too
-many attempts, unreadable, older than the retention, not matched by the filter) is settled here.
+The server manages leases: it redelivers an unsettled message after its deadline and the backoff of
+its attempt. It also counts attempts. This module settles messages that must not reach a handler
+(too many attempts, unreadable, older than the retention, not matched by the filter).
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from penstock.bus import filters, rules
 from penstock.bus.message import (
     Delivery,
     ErrorKind,
+    Handled,
     Nack,
     NewMessage,
+    ServiceRevision,
     SettleResult,
     SubscriptionSpec,
     TopicSpec,
@@ -122,15 +124,26 @@ class NatsTransport:
             subscription, ack_ids, lambda held, _: self._settling.extend(held, seconds * SECOND)
         )
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(
+        self,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        handled: Sequence[Handled] = (),
+        by: ServiceRevision | None = None,
+    ) -> list[SettleResult]:
         """Ack deliveries; an ack id that is stale in this process is reported as STALE."""
+        del handled, by  # the server cannot store them
         settling = self._settling
         return self._settle_all(
             subscription, ack_ids, lambda held, _: settling.settle(held, settling.ack(held))
         )
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
-        """Nack deliveries; poison and the last attempt become dead letters at once."""
+    def nack(
+        self, subscription: str, nacks: Sequence[Nack], *, by: ServiceRevision | None = None
+    ) -> list[SettleResult]:
+        """Nack deliveries; poison and the last attempt become dead letters immediately."""
+        del by  # as above
         settling = self._settling
         ack_ids = [nack.ack_id for nack in nacks]
         for nack in nacks:
@@ -142,14 +155,15 @@ class NatsTransport:
         )
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
-        """Return deliveries at once; the server counts the attempt."""
+        """Return deliveries immediately; the server counts the attempt."""
         settling = self._settling
         return self._settle_all(
             subscription, ack_ids, lambda held, _: settling.settle(held, settling.delay(held, 0))
         )
 
     def move_dead_letters(self) -> int:
-        """Move messages that servers gave up to their dead-letter topics; return how many.
+        """Move messages that servers stopped delivering to their dead-letter topics; return how
+        many.
 
         A pull does it every ten seconds, so only other programs need to call it.
         """
@@ -194,7 +208,7 @@ class NatsTransport:
         return sorted(messages, key=lambda message: message.metadata.sequence.stream)
 
     async def _fetch_shards(self, facts: SubscriptionFacts, n: int, seconds: float) -> list[Msg]:
-        """Return at most one message of each shard, another shard first every time."""
+        """Return at most one message per shard; the first shard rotates."""
         count = facts.topic.shards
         self._first_shard += 1
         order = [str((self._first_shard + index) % count) for index in range(count)]
@@ -284,5 +298,5 @@ async def _stale() -> SettleResult:
 
 def _tickets(ack_ids: Sequence[str]) -> list[naming.Ticket]:
     if len(ack_ids) > rules.BATCH_MAX:
-        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} at once", len(ack_ids))
+        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} per call", len(ack_ids))
     return [naming.decode_ack_id(text, f"ack_ids[{index}]") for index, text in enumerate(ack_ids)]

@@ -1,9 +1,9 @@
-"""Google Pub/Sub as a transport, also of an emulator or of Penstock's own front end.
+"""Google Pub/Sub as a transport; also works with an emulator and with Penstock's own front end.
 
-Attempts, backoff and dead letters are the service's. Where it says nothing about an ack id (no
-exactly-once delivery), this process refuses those that it knows to be stale. The service has no
-reason and no delay of a nack: poison is copied to the dead-letter topic here, and a longer delay is
-an extension that lapses.
+The service handles attempts, backoff and dead letters. Without exactly-once delivery it does not
+validate ack ids, so this process rejects those that it knows to be stale. A nack on the service has
+neither reason nor delay: this module copies poison messages to the dead-letter topic, and
+implements a longer delay as an extension that lapses.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Any, Final
 from penstock.bus import rules
 from penstock.bus.message import (
     Delivery,
+    Handled,
     Nack,
     NewMessage,
+    ServiceRevision,
     SettleResult,
     SubscriptionSpec,
     TopicSpec,
@@ -36,7 +38,8 @@ from penstock.core.errors import InvalidInput
 PULL_MAX: Final = 1_000
 WAIT_MAX: Final = 60.0
 RUNS_MAX: Final = 16
-"""Up to this number, runs of one ordering key are published in the order of the batch."""
+"""Maximum number of requests that keep the order of the batch; a request holds one ordering key.
+"""
 
 
 class PubsubTransport:
@@ -82,14 +85,14 @@ class PubsubTransport:
     def publish(self, topic: str, messages: Sequence[NewMessage]) -> list[str]:
         """Store messages durably; return their ids in order.
 
-        A request has messages of one ordering key, as the service requires. A call that raises may
-        have published a part.
+        A request contains messages of one ordering key, as the service requires. A call that raises
+        may have published some messages.
         """
         rules.check_batch(list(messages))
         for index, message in enumerate(messages):
             if message.dedupe_id is not None:
                 raise InvalidInput(
-                    f"messages[{index}].dedupe_id", "none: Pub/Sub has no dedupe at publishing",
+                    f"messages[{index}].dedupe_id", "none: Pub/Sub does not deduplicate",
                     message.dedupe_id, "Let the consumer deduplicate.",
                 )  # fmt: skip
         return self._publish(topic, [(m.data, m.attributes, m.ordering_key) for m in messages])
@@ -136,15 +139,26 @@ class PubsubTransport:
             return self.nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
         return self._settling.extend(subscription, ack_ids, seconds)
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(
+        self,
+        subscription: str,
+        ack_ids: Sequence[str],
+        *,
+        handled: Sequence[Handled] = (),
+        by: ServiceRevision | None = None,
+    ) -> list[SettleResult]:
         """Ack deliveries; an ack id that is stale in this process is reported as STALE.
 
-        With exactly-once delivery the service says which ack ids are stale.
+        With exactly-once delivery the service reports which ack ids are stale.
         """
+        del handled, by  # the service cannot store them
         return self._settling.ack(subscription, ack_ids)
 
-    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[SettleResult]:
+    def nack(
+        self, subscription: str, nacks: Sequence[Nack], *, by: ServiceRevision | None = None
+    ) -> list[SettleResult]:
         """Nack deliveries; poison is copied to the dead-letter topic and acked."""
+        del by  # as above
         for nack in nacks:
             rules.check_nack(nack)
         return self._settling.nack(subscription, nacks)
@@ -154,7 +168,7 @@ class PubsubTransport:
         return self.extend(subscription, ack_ids, 0)
 
     def close(self) -> None:
-        """End streams, return what they held, and close the connection; idempotent."""
+        """End streams, return their unprocessed messages, and close the connection; idempotent."""
         streams, self._streams = self._streams, {}
         for name, stream in streams.items():
             left = stream.close()
@@ -224,7 +238,8 @@ class PubsubTransport:
 def _parts(keys: Sequence[str]) -> Iterator[list[int]]:
     """Divide a batch into requests of one ordering key each, in the order of the batch.
 
-    With many changes of the key, all messages of a key are one request: order holds within a key.
+    If the key changes too often, all messages of a key form one request, which keeps the order
+    within a key.
     """
     runs = [list(group) for _, group in groupby(range(len(keys)), key=lambda n: keys[n])]
     if len(runs) <= RUNS_MAX:
