@@ -230,6 +230,25 @@ def test_gate_check(ways: Pair) -> None:
     assert ids["blocked"] in ways.near("gate", "check", "daily", PAST, "analytics", "--json").out
 
 
+def test_approving(ways: Pair) -> None:
+    """An approval says what it starts, on both backends, and a dry run changes nothing."""
+    ids = populate(ways)
+    words = ("interventions", "approve", ids["item"], "--reason", "known")
+    for way in (ways.near, ways.far):
+        text = way(*words, "--dry-run").out
+        assert f"daily {PAST}" in text
+        assert "starts without an.days and is degraded" in text
+        assert "  starts     " in text
+        assert "  undo       " in text
+        planned = way(*words, "--dry-run", "--json").json["result"]["impact"]
+        assert planned["runs"] > 0
+        assert planned["command"].startswith(f"penstock interventions approve {ids['item']}")
+        assert way("interventions", "show", ids["item"], "--json").json["status"] == "open"
+    done = ways.far(*words, "--json").json
+    assert (done["impact"], done["phase"]) == (planned, "analytics")
+    assert ways.near("interventions", "show", ids["item"], "--json").json["status"] == "resolved"
+
+
 def test_resolving(ways: Pair) -> None:
     """A resolved intervention leaves the list; its gate is evaluated again and may open another."""
     ids = populate(ways)

@@ -26,8 +26,8 @@ LEASE_US = 30 * SECOND
 _EMPTY = (
     "runs", "history", "journal", "seals", "outbox", "leases", "sessions", "ledger", "schedule",
     "config_health", "dead_letters", "pauses", "turns", "audit", "configs", "progress", "alerts",
-    "requests", "run_sums", "flows", "flow_phases", "completions", "triggers", "nudges",
-    "decisions", "generations", "breakers", "interventions", "overrides", "execution_log",
+    "requests", "run_sums", "cohort_sums", "flows", "flow_phases", "completions", "triggers",
+    "nudges", "decisions", "generations", "breakers", "interventions", "overrides", "execution_log",
     "phase_completion_log", "dependency_check_log", "run_limits", "limit_leases", "limit_tickets",
     "expansions", "expansion_items", "item_completions", "item_counts", "customer_settings",
 )  # fmt: skip
@@ -85,7 +85,7 @@ class Stage:
         return self.store.write(lambda tx: session_open(tx, params))
 
     def claim(self, session_id: int, n: int = 5, *, start: bool = False) -> list[HeldRun]:
-        """Claim at once, outside the arena."""
+        """Claim immediately, outside the arena."""
         return claim_act(self, session_id, n, start=start)(self.store)  # type: ignore[no-any-return]
 
     def lapse(self) -> None:

@@ -160,7 +160,8 @@ def test_filters_use_their_index(harness: Harness, name: str, index: str) -> Non
     statement = load("postgres" if is_postgres else "sqlite")[name]
     values: dict[str, Any] = {
         "prefix": "c", "prefix_end": "d", "before": 2**62, "occurrence_from": 0,
-        "occurrence_to": 2**62, "limit": 50, "n": 1_000,
+        "occurrence_to": 2**62, "ended_from": 0, "ended_to": 2**62, "ended_before": 0,
+        "by_end": False, "limit": 50, "n": 1_000,
     }  # fmt: skip
     own: dict[str, dict[str, Any]] = {
         "correlation": {"correlation_id": "c"},

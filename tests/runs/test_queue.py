@@ -10,8 +10,10 @@ from penstock.audit.store import journal
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
-from penstock.runs.rows import FinishedRun, RunEnd
+from penstock.runs.rows import FinishedRun, RunEnd, RunRow
 from penstock.runs.store import admission, leases, runs
+from penstock.runs.store.lists import pages as lists
+from penstock.runs.store.lists.ended_walk import run_list_by_time
 from tests.conftest import ALL_ENGINES, OpenStore
 from tests.kits.world import World
 
@@ -509,10 +511,16 @@ class TestLists:
         foreign = world.insert_one(customer_key=beta, occurrence_time=now)
         if ended:
             world.drain()
-        listed = runs.run_list_ended if ended else runs.run_list_live
+
+        def listed(tx: Tx, wanted: lists.RunFilter) -> list[RunRow]:
+            if not ended:
+                return lists.run_list_live(tx, wanted)
+            if wanted.is_by_time:
+                return run_list_by_time(tx, wanted, None).rows
+            return lists.run_list_ended(tx, wanted).rows
 
         def ids(**fields: object) -> list[int]:
-            wanted = runs.RunFilter(**fields)  # type: ignore[arg-type]
+            wanted = lists.RunFilter(**fields)  # type: ignore[arg-type]
             return [run.run_id for run in world.read(lambda tx: listed(tx, wanted))]
 
         everything = [foreign, of_config, *reversed(own)]
@@ -535,17 +543,17 @@ class TestLists:
         world.insert_all([world.new(occurrence_time=now - (i % 4) * HOUR) for i in range(23)])
         world.drain()
         seen: list[tuple[int, int]] = []
-        wanted = runs.RunFilter(customer=world.customer, limit=5)
-        while page := world.read(partial(runs.run_list_ended, wanted=wanted)):
+        wanted = lists.RunFilter(customer=world.customer, limit=5)
+        while page := world.read(partial(lists.run_list_ended, wanted=wanted)).rows:
             seen += [(run.occurrence_time, run.run_id) for run in page]
             slot, run_id = seen[-1]
-            wanted = runs.RunFilter(
+            wanted = lists.RunFilter(
                 customer=world.customer, limit=5, occurrence_before=slot, before=run_id
             )
         assert seen == sorted(seen, reverse=True)
         assert len(seen) == len(set(seen)) == 23
-        third = runs.RunFilter(customer=world.customer, limit=5, offset=10)
+        third = lists.RunFilter(customer=world.customer, limit=5, offset=10)
         assert [
             (run.occurrence_time, run.run_id)
-            for run in world.read(lambda tx: runs.run_list_ended(tx, third))
+            for run in world.read(lambda tx: lists.run_list_ended(tx, third)).rows
         ] == seen[10:15]

@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.db.postgres.store import PostgresStore
-from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from penstock.testing.postgres.server import DatabaseServer
 from tests.conftest import CLOCK_START
+from tests.kits.effort import effort
 from tests.kits.world import World
 from tests.runs.queue_model import Model, Replay, Step, play
 
@@ -40,13 +41,12 @@ quiet = settings(deadline=None, suppress_health_check=list(HealthCheck), derando
 def memory_world() -> World:
     """Return a fresh world in memory."""
     clock = VirtualClock(CLOCK_START)
-    store = SqliteStore(":memory:", clock)
-    store.migrate()
+    store = memory_store(clock)
     return World(store, clock)
 
 
 @given(history=histories)
-@settings(quiet, max_examples=50)
+@settings(quiet, max_examples=effort(25, 50))
 def test_agrees_with_the_model(history: list[Step]) -> None:
     """For every interleaving, results and rows equal the model's: none lost, none duplicated."""
     world = memory_world()
@@ -61,7 +61,7 @@ def test_engines_agree(pg_server: DatabaseServer, pg_template: str) -> None:
     """The same histories give the same results and rows on both engines."""
 
     @given(history=histories)
-    @settings(quiet, max_examples=12)
+    @settings(quiet, max_examples=effort(6, 12))
     def check(history: list[Step]) -> None:
         name = f"penstock_model_{os.getpid()}_{next(_numbers)}"
         clock = VirtualClock(CLOCK_START)

@@ -22,6 +22,7 @@ from penstock.runs.admitter import Admitter
 from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.store import leases, runs
 from penstock.runs.store.finish import run_end_many
+from tests.kits.effort import effort
 from tests.kits.world import World
 from tests.runs.test_queue_model import memory_world
 
@@ -176,7 +177,7 @@ class TestWeights:
         st.sampled_from([0.5, 1, 2, 3, 8]),
     )
     @settings(
-        max_examples=25, deadline=None, derandomize=True,
+        max_examples=effort(10, 25), deadline=None, derandomize=True,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     def test_shares_hold_in_every_window(

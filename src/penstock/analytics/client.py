@@ -41,15 +41,16 @@ Days: TypeAlias = Annotated[
     int, Meta(description="Number of days up to today, UTC.", ge=1, le=90, examples=[7])
 ]
 _BUCKET = Meta(description="Length of a period.")
-_SINCE = Meta(description="Start of the series; a day of periods before now when omitted.")
+_SINCE = Meta(description="Start of the series; 24 hours ago when omitted.")
 _HOURS = Meta(description="Number of hours up to now.", ge=1, le=168)
 
 
 class Analytics:
-    """Figures over what ended, from counters: they cost the same with ten million runs as with ten.
+    """Statistics on ended work, read from counters, so that their cost does not grow with the
+    number of runs.
 
-    Everything up to ten minutes ago is in counters. Later rows are counted when a figure is read,
-    at most 20,000 of them.
+    Everything up to ten minutes ago is in counters. Later rows are counted on read, at most 5,000
+    of them.
     """
 
     def __init__(self, store: Transactions, names: NameResolver) -> None:
@@ -84,9 +85,9 @@ class Analytics:
     def trends(
         self, *, pipeline: PipelineFilter = None, customer: CustomerFilter = None, days: Days = 7
     ) -> Trends:
-        """Return trends over some days, compared with as many days before.
+        """Return trends over a number of days, compared with the same number of days before.
 
-        Completion and quality by phase, reasons of failures, failing processors, slow executions,
+        Completion and quality by phase, reasons for failures, failing processors, slow executions,
         completeness of tables, and minutes from opening to end by mode.
         """
 
@@ -94,7 +95,7 @@ class Analytics:
             since = found.since
             before = since - days * DAY
             sums = found.by_processor(before)
-            earlier = self._counters(tx, pipeline, customer, before)
+            earlier = found.back_to(before)
             checks, failures = earlier.checks(), earlier.failures()
             phases, tables, flows = found.phases(), found.tables(), found.flows()
             keys = {row[2] for rows in (phases, tables, flows) for row in rows}
@@ -151,8 +152,8 @@ class Analytics:
     ) -> Acknowledgments:
         """Return acks and nacks by hour, for processors and subscriptions, newest hour first.
 
-        An attempt of a processor that is retried is a nack, any other an ack. A pipeline leaves out
-        subscriptions. At most 5,000 rows.
+        An attempt of a processor that is retried is a nack, any other an ack. A pipeline filter
+        excludes subscriptions. At most 5,000 rows.
         """
 
         def body(tx: Tx) -> Acknowledgments:
@@ -192,7 +193,7 @@ class Analytics:
     def validation_failures(
         self, *, pipeline: PipelineFilter = None, customer: CustomerFilter = None, days: Days = 1
     ) -> list[ValidationFailure]:
-        """List validation failures of runs by processor and message, most first; at most 50."""
+        """List validation failures by processor and message, most frequent first; at most 50."""
 
         def report(tx: Tx, found: Counters) -> list[ValidationFailure]:
             del tx
@@ -205,7 +206,7 @@ class Analytics:
     def overrides(
         self, *, pipeline: PipelineFilter = None, customer: CustomerFilter = None, days: Days = 7
     ) -> list[OverrideUsage]:
-        """List executions under overrides by processor, most first; at most 50."""
+        """List executions under overrides by processor, most frequent first; at most 50."""
 
         def report(tx: Tx, found: Counters) -> list[OverrideUsage]:
             del tx

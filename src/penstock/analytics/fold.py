@@ -31,12 +31,14 @@ from penstock.core.errors import InvalidInput
 QUARTER: Final = 15 * MINUTE
 """Time that one counter of runs covers."""
 SLOW_FROM: Final = 5 * MINUTE
-"""Duration from which a completed run is slow."""
+"""Duration from which a completed run counts as slow."""
 SLOW_KEPT: Final = 20
-"""Slow runs of a customer that are kept of the rows counted together: the slowest."""
+"""Number of slow runs kept per customer and step: the slowest."""
 MESSAGE_CHARS: Final = 160
 MESSAGES_MAX: Final = 50
-"""Different messages of a processor's failures that are counted on a day; others have none."""
+"""Maximum number of distinct failure messages counted per processor and day; the rest are counted
+without a message.
+"""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _VARIABLE = re.compile(
@@ -87,8 +89,8 @@ class _Sums:
         return ((*key, *values) for key, values in self._found.items())
 
 
-def count_runs(rows: Iterable[HistoryRun]) -> CountedRuns:
-    """Count ended runs, for their customers and for all."""
+def count_runs(rows: Iterable[HistoryRun], only: int | None = None) -> CountedRuns:
+    """Count ended runs per customer and in total, or for the customer `only`."""
     runs, failures, durations = _Sums(), _Sums(1, 2), _Sums()
     slow: dict[int, list[SlowRun]] = {}
     for row in rows:
@@ -101,7 +103,7 @@ def count_runs(rows: Iterable[HistoryRun]) -> CountedRuns:
             one = SlowRun(row.run_id, row.customer, row.processor, row.ended_at, row.duration_us)
             slow.setdefault(row.customer, []).append(one)
         message = masked(row.error) if is_failed else ""
-        for customer in (row.customer, EVERYONE):
+        for customer in (row.customer, EVERYONE) if only is None else (only,):
             runs.add((customer, at, row.processor), is_completed, is_failed, is_cancelled,
                      row.was_retried, row.is_late, is_slow,
                      row.duration_us if is_completed else 0)  # fmt: skip
@@ -126,8 +128,8 @@ def count_checks(
 ) -> CountedChecks:
     """Count changed checks in their order.
 
-    before: the last check of each gate and table that was counted earlier. Of the completeness of a
-    table, only the last check of each gate counts, so that a later one replaces it.
+    before: the last check of each gate and table that was counted earlier. For the completeness of
+    a table, only the last check of each gate counts.
     """
     checks, tables = _Sums(4), _Sums()
     last = dict(before)
@@ -151,7 +153,7 @@ def count_checks(
 
 
 def count_phases(rows: Iterable[EndedPhase]) -> list[PhaseCount]:
-    """Count ended phases, for their customers and for all."""
+    """Count ended phases per customer and in total."""
     found = _Sums()
     for row in rows:
         for customer in (row.customer, EVERYONE):
@@ -168,12 +170,15 @@ def count_phases(rows: Iterable[EndedPhase]) -> list[PhaseCount]:
     return [PhaseCount(*row) for row in found.rows()]
 
 
-def count_flows(rows: Iterable[EndedFlow]) -> CountedFlows:
-    """Count ended flows, for their customers and for all; cancelled ones have no duration."""
+def count_flows(rows: Iterable[EndedFlow], only: int | None = None) -> CountedFlows:
+    """Count ended flows per customer and in total, or for the customer `only`.
+
+    Cancelled ones have no duration.
+    """
     found, durations = _Sums(2), _Sums()
     for row in rows:
         day_at = row.at // DAY * DAY
-        for customer in (row.customer, EVERYONE):
+        for customer in (row.customer, EVERYONE) if only is None else (only,):
             key = (customer, day_at, row.pipeline, row.mode, row.state)
             found.add(key, 1, row.duration_us, row.duration_us)
             if row.state in ("COMPLETE", "DEGRADED"):

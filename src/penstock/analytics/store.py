@@ -1,7 +1,7 @@
 """Fold rows of the logs into counters, and read counters with the rows that are not folded yet.
 
 Rows are folded once they are older than any transaction may take, behind an exact horizon for each
-log; later rows are counted when they are read, by the same rules.
+log; later rows are counted on read, by the same rules.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.analytics.fold import (
     QUARTER,
+    SLOW_FROM,
     CountedChecks,
     CountedFlows,
     CountedRuns,
@@ -46,13 +47,13 @@ from penstock.db.windows import window_read
 LAG: Final = 10 * MINUTE
 """Age of a row at which it is folded: longer than any transaction may take."""
 FIRST: Final = 90 * DAY
-"""How far back rows are folded that existed before the counters."""
+"""How far back existing rows are folded when the counters are introduced."""
 PAGE: Final = 20_000
-"""Rows that one step folds."""
-TAIL: Final = 20_000
-"""Rows that are counted when they are read."""
+"""Maximum number of rows that one step folds."""
+TAIL: Final = 5_000
+"""Maximum number of rows counted on read."""
 ROWS_MAX: Final = 50_000
-"""Counters that one report reads."""
+"""Maximum number of counters that one report reads."""
 SERIES_KEPT: Final = 100 * DAY
 """How long counters of quarters of an hour and slow runs are kept."""
 DAYS_KEPT: Final = 400 * DAY
@@ -185,7 +186,7 @@ def _count_checks(tx: Tx, rows: Sequence[Row], after: Micros) -> CountedChecks:
 
 
 class Counters:
-    """The counters of one customer or of all, from a time on, with rows that are not folded yet."""
+    """Counters of one customer or of all since a time, including rows that are not folded yet."""
 
     def __init__(
         self, tx: Tx, customer: CustomerKey | None, pipeline: PipelineKey | None, since: Micros
@@ -197,13 +198,20 @@ class Counters:
         self.since = since
         self._names: dict[int, ProcessorName] = {}
 
+    def back_to(self, since: Micros) -> Counters:
+        """Return the counters since an earlier time; unfolded rows are counted once."""
+        made = Counters(self._tx, self._customer, self._pipeline, since)
+        if self.folded_to("runs") >= self.since:
+            made._live_runs = self._live_runs
+        return made
+
     def _params(self, **more: Any) -> dict[str, Any]:
         return {
             "customer": self._owner, "pipeline": self._pipeline, "since": self.since, **more
         }  # fmt: skip
 
     def folded_to(self, source: str) -> Micros:
-        """Return up to when the rows of a log are folded."""
+        """Return the time up to which the rows of a log are folded."""
         row = first(self._tx.rows("counter_get", {"name": f"analytics_{source}_to"}))
         return int(row[0]) if row is not None else self._tx.now() - FIRST
 
@@ -230,20 +238,33 @@ class Counters:
                 for run in ended
                 if (name := names.get(run.processor)) and name.pipeline == self._pipeline
             ]
-        return count_runs(ended)
+        return count_runs(ended, self._owner)
 
     @cached_property
     def _live_flows(self) -> CountedFlows:
-        return count_flows(map(EndedFlow._make, self._tail("flows")[0]))
+        return count_flows(map(EndedFlow._make, self._tail("flows")[0]), self._owner)
 
     @cached_property
     def _live_checks(self) -> CountedChecks:
         rows, after = self._tail("checks")
         return _count_checks(self._tx, rows, after) if rows else CountedChecks([], [])
 
+    @cached_property
     def live_run_counts(self) -> list[RunCount]:
-        """Return the counters of runs that are not folded yet."""
-        return self._own(self._live_runs.runs)
+        """The counters of runs that are not folded yet; the database counts them."""
+        params: dict[str, Any] = {
+            "after": max(self.folded_to("runs"), self.since - 1),
+            "until": self._tx.now(),
+            "pipeline": self._pipeline,
+            "quarter_us": QUARTER,
+            "slow_us": SLOW_FROM,
+            "n": TAIL,
+        }
+        if self._customer is None:
+            rows = self._tx.rows("run_tail", params)
+        else:
+            rows = self._tx.rows("run_tail_customer", {**params, "customer": self._customer})
+        return [RunCount(self._owner, *map(int, row)) for row in rows]
 
     def series(self, bucket: Micros) -> dict[Micros, list[int]]:
         """Return completed, failed, cancelled and late runs by the start of their period."""
@@ -252,7 +273,7 @@ class Counters:
             int(at): [int(value) for value in values]
             for at, *values in self._tx.rows("run_series_read", params)
         }
-        for row in self.live_run_counts():
+        for row in self.live_run_counts:
             sums = found.setdefault(row.at // bucket * bucket, [0, 0, 0, 0])
             for n, value in enumerate((row.completed, row.failed, row.cancelled, row.late)):
                 sums[n] += value
@@ -261,14 +282,14 @@ class Counters:
     def by_processor(self, since_before: Micros) -> dict[tuple[int, bool], list[int]]:
         """Return completed, failed, cancelled, retried and slow runs by processor and period.
 
-        A period is the one before `since` (False) or the one from then on (True).
+        The period is either the one before `since` (False) or the one after it (True).
         """
         params = self._params(since_before=since_before)
         found = {
             (int(processor), bool(is_now)): [int(value) for value in values]
             for processor, is_now, *values in self._tx.rows("runs_by_processor_read", params)
         }
-        for row in self.live_run_counts():
+        for row in self.live_run_counts:
             key = (row.processor, row.at + QUARTER > self.since)
             sums = found.setdefault(key, [0] * 5)
             for n, value in enumerate(
@@ -282,7 +303,7 @@ class Counters:
         rows = self._tx.rows("run_acks_read", self._params(n=ROWS_MAX))
         found = {(int(row[0]), int(row[2])): AckCount(int(row[0]), row[1], *map(int, row[2:]))
                  for row in rows}  # fmt: skip
-        live = self.live_run_counts()
+        live = self.live_run_counts
         names = self.names(row.processor for row in live)
         for row in live:
             hour_at = row.at // HOUR * HOUR

@@ -11,6 +11,7 @@ from penstock.core.formatting import id_or_none, parsed
 from penstock.core.ids import decode, encode
 from penstock.core.records.record import time, time_or_none
 from penstock.core.redact import redact, redact_text
+from penstock.dead_letters.group_name import GroupKey, group_name
 from penstock.dead_letters.records import (
     DeadLetter,
     DeadLetterGroup,
@@ -22,12 +23,12 @@ from penstock.runs.attempt_result import error_class
 from penstock.runs.fingerprint import error_text, fingerprint
 
 BUCKETS: Final = 24
-"""Hours, up to now, for which a group has counts."""
+"""Number of most recent hours for which a group has counts."""
 _KINDS: dict[str, DeadLetterKind] = {"run": "run", "delivery": "delivery"}
 
 
 def dead_letter_record(row: DeadLetterRow) -> DeadLetter:
-    """Return the record of a dead letter."""
+    """Convert a dead-letter row to its public record."""
     return DeadLetter(
         dead_letter_id=encode("dl", row.dead_letter_id),
         kind=_KINDS[row.kind],
@@ -90,6 +91,7 @@ def _group_record(parts: Sequence[DeadLetterGroupRow], this_hour: int) -> DeadLe
         fingerprint=fingerprint(newest.error_type, example),
         fingerprints=len({fingerprint(newest.error_type, text) for text in texts}),
         buckets=buckets,
+        group=group_name(GroupKey._make(newest[:6])),
     )
 
 

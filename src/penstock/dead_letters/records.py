@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from penstock.bus.rules import MESSAGE_BYTES_MAX
 from penstock.core.records.record import JsonObject, Meta, Record, Time, field
@@ -15,6 +15,7 @@ __all__ = [
     "DeadLetterGroup",
     "DeadLetterKind",
     "DeadLetterMessage",
+    "RefusedReason",
     "RefusedReplay",
     "ReplayRequest",
     "ReplayStep",
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 DeadLetterKind: TypeAlias = Literal["run", "delivery"]
+GROUP_NAME_MAX: Final = 2_000
 Text: TypeAlias = Annotated[str, Meta(max_length=255)]
 
 
@@ -81,6 +83,15 @@ class DeadLetter(Record):
     """Id it was replayed as, or the reason it was discarded; null while open."""
 
 
+class RefusedReason(Record):
+    """Why some dead letters of a group cannot be replayed."""
+
+    why: str
+    """Reason why a replay would refuse them."""
+    count: int
+    """Number of dead letters with this reason, among those that were checked."""
+
+
 class DeadLetterGroup(Record):
     """Dead letters of the same origin and error type."""
 
@@ -113,7 +124,22 @@ class DeadLetterGroup(Record):
     fingerprints: int = 1
     """Number of different fingerprints in the group: 1 means one cause."""
     buckets: list[int] = field(default_factory=list)
-    """Number that died in each of the last 24 hours, oldest first, the current hour last."""
+    """Number of dead letters in each of the last 24 hours, oldest first, the current hour last."""
+    group: str = ""
+    """Name of the group, for the filter `group`, such as `run/nightly/main/sync/TIMEOUT`."""
+    checked: int | None = None
+    """Number of the newest open dead letters that were checked for a replay; null without a check.
+    """
+    replayable: int | None = None
+    """Number of checked dead letters that a replay would accept now; it also refuses one of which
+    another attempt has started. Null without a check.
+    """
+    refused_reasons: list[RefusedReason] = field(default_factory=list)
+    """Why a replay would refuse the others, the most frequent reason first."""
+    keeps_until: Time | None = None
+    """Time until which the oldest dead letter is kept; null if not all are open or retention was
+    never applied.
+    """
 
 
 class DeadLetterMessage(Record):
@@ -155,7 +181,7 @@ class DeadLetterEdit(Record):
     data: Annotated[bytes, Meta(max_length=MESSAGE_BYTES_MAX)] | None = None
     """New payload of the message, base64-encoded; unchanged when omitted."""
     attributes: dict[str, str] | None = None
-    """New attributes that replace all of the message's; unchanged when omitted."""
+    """New attributes, which replace all attributes of the message; unchanged when omitted."""
 
 
 class SingleReplay(Record):
@@ -190,6 +216,8 @@ class ReplayRequest(Record):
     """Replay only dead letters with this correlation id."""
     error_type: Annotated[str, Meta(max_length=100)] | None = None
     """Replay only dead letters with this error type."""
+    group: Annotated[str, Meta(max_length=GROUP_NAME_MAX)] | None = None
+    """Replay only dead letters of the group with this name."""
     since: Time | None = None
     """Only dead letters created at or after this ISO 8601 time."""
     until: Time | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
@@ -27,19 +27,27 @@ from penstock.flows.records import (
 )
 from penstock.flows.rows import CompletionRow, FlowRow, PhaseMarkRow, PhaseRow, legacy_reported
 
+COMPLETED: Final = (PhaseState.COMPLETE, PhaseState.DEGRADED)
+
 
 def flow_record(
     row: FlowRow,
     phase_state: str | None = None,
     expected: tuple[Forecast | None, int | None] = (None, None),
     marks: Sequence[PhaseMarkRow] | None = None,
+    progress: tuple[int, int] | None = None,
 ) -> Flow:
     """Return the record of a flow; `phase_state` is that of a waiting or blocked phase.
 
     expected: its forecast, and when it should end. marks: the states of its phases.
+    progress: its completed and its expected phases.
     """
     seen, target_at = expected
+    completed, planned = (None, None) if progress is None else progress
     return Flow(
+        phases_expected=planned,
+        phases_completed=completed,
+        progress_percentage=None if progress is None else percentage(*progress),
         slo_at=time_or_none(target_at),
         eta_p50_at=None if seen is None else time(seen.p50_at),
         eta_p90_at=None if seen is None else time(seen.p90_at),
@@ -65,6 +73,17 @@ def flow_record(
         ended_at=time_or_none(row.ended_at),
         deadline_at=time_or_none(row.deadline_at),
     )
+
+
+def progress_of(phases: Sequence[PhaseMarkRow]) -> tuple[int, int]:
+    """Return how many phases of a flow completed, and how many it runs."""
+    states = [row.state for row in phases if row.state != PhaseState.SKIPPED]
+    return sum(state in COMPLETED for state in states), len(states)
+
+
+def percentage(part: int, whole: int) -> float:
+    """Return a share in percent with one decimal; 100 only if complete or if the total is 0."""
+    return 100.0 if part >= whole else min(99.9, round(100 * part / whole, 1))
 
 
 def mark_record(row: PhaseMarkRow) -> PhaseMark:
@@ -122,7 +141,7 @@ def completion_record(row: CompletionRow, reported: ReportedEntities | None) -> 
 
 
 def input_record(phase: str, processor: str, changed: ChangedEntities) -> ProcessorInput:
-    """Return the record of what an incremental processor receives."""
+    """Return the record of an incremental processor's input."""
     return ProcessorInput(
         phase=phase,
         processor=processor,
@@ -134,7 +153,7 @@ def input_record(phase: str, processor: str, changed: ChangedEntities) -> Proces
 
 
 def trigger_record(row: Trigger) -> PhaseTrigger:
-    """Return the record of a trigger."""
+    """Convert a trigger row to its public record."""
     return PhaseTrigger(
         phase=row.phase,
         processor=row.processor or None,

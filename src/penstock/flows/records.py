@@ -62,7 +62,7 @@ class FlowRef(Record):
     ended_at: Time | None
     """Time at which the flow ended; null while it is open."""
     deadline_at: Time | None
-    """Time at which the flow fails unless it has ended; null without a deadline."""
+    """Time at which the flow fails unless it has ended; null if there is no deadline."""
 
 
 class PhaseMark(Record):
@@ -79,9 +79,9 @@ class PhaseMark(Record):
     since: Time
     """Time at which it entered its state."""
     started_at: Time | None
-    """Time at which its runs were created; null before."""
+    """Time at which its runs were created; null until then."""
     ended_at: Time | None
-    """Time at which it ended; null before."""
+    """Time at which it ended; null until then."""
 
 
 class Flow(FlowRef):
@@ -100,20 +100,26 @@ class Flow(FlowRef):
     config_id: str | None
     """Config that the flow belongs to; null if the customer had none of this pipeline."""
     parent_flow_id: str | None
-    """Flow of the previous generation whose phases were reused; null for none."""
+    """Flow of the previous generation whose phases were reused; null if there is none."""
     start_phase: str | None
     """Phase that the flow started with; null if it started at the entry phases."""
     slo_at: Time | None = None
     """Time by which the open flow should end, by its service level or else its deadline."""
     eta_p50_at: Time | None = None
-    """Time by which the open flow will end with a probability of one half; null without enough
+    """Median estimate of when the open flow will end; null if there are too few
     earlier flows, and in lists unless `risk` is given."""
     eta_p90_at: Time | None = None
-    """Time by which the open flow will end with a probability of nine tenths; null as above."""
+    """90th percentile of the estimated end of the open flow; null in the same cases."""
     slo_miss_probability: float | None = None
-    """Probability that the open flow ends after `slo_at`, from 0 to 1; null as above."""
+    """Probability that the open flow ends after `slo_at`, from 0 to 1; null in the same cases."""
     phases: list[PhaseMark] | None = None
     """States of its phases in the order of the pipeline; null unless `phases` is given."""
+    phases_expected: int | None = None
+    """Number of phases that the flow runs; null in lists unless `phases` or `risk` is given."""
+    phases_completed: int | None = None
+    """Number of them that ended well, degraded or not; null in the same cases."""
+    progress_percentage: float | None = None
+    """Share of the expected phases that completed, 0 to 100; null in the same cases."""
 
 
 class GridFlow(Record):
@@ -134,7 +140,7 @@ class GridFlow(Record):
     phase_state: HeldUpState | None
     """BLOCKED or WAITING if a phase of the open flow is; null otherwise."""
     created_at: Time
-    """Time at which the flow was opened; that of its first phase once only its log is kept."""
+    """Time at which the flow was opened; its first phase's start once only the log is kept."""
     ended_at: Time | None
     """Time at which it ended; null while it is open."""
     duration: Seconds | None = field(name="duration_seconds")
@@ -149,13 +155,13 @@ class GridMode(Record):
     mode: str
     """Name of the mode."""
     slo: Seconds | None = field(name="slo_seconds")
-    """Time within which a flow of the mode should end, in seconds; null without a service level."""
+    """Seconds within which a flow of the mode should end; null if it has no service level."""
     phases: list[str]
-    """Phases that flows of the mode ran, in the order of the pipeline."""
+    """Phases that flows of the mode run, in the order of the pipeline."""
 
 
 class FlowGrid(Record):
-    """Partitions and phases of a pipeline: which day and phase is not as it should be."""
+    """Partitions and phases of a pipeline, with the state of each."""
 
     customer: str = field(name="customer_id")
     """Customer that owns the flows."""
@@ -164,7 +170,7 @@ class FlowGrid(Record):
     as_of: Time
     """Time at which the data was read, by the database clock."""
     partitions: list[str]
-    """Partitions, newest first; for daily partitions without gaps, although not all have flows."""
+    """Partitions, newest first; daily partitions have no gaps, even where there are no flows."""
     modes: list[GridMode]
     """Modes of the flows, with the phases of each."""
     flows: list[GridFlow]
@@ -185,9 +191,9 @@ class FlowPhase(Record):
     since: Time
     """Time at which it entered its state."""
     started_at: Time | None
-    """Time at which its runs were created; null before."""
+    """Time at which its runs were created; null until then."""
     ended_at: Time | None
-    """Time at which it ended; null before."""
+    """Time at which it ended; null until then."""
     next_probe_at: Time | None = field(name="next_look_at")
     """Time of the next evaluation; null if none is planned."""
     waiting_since: Time | None
@@ -222,7 +228,7 @@ class FlowCompletion(Record):
     records: int | None = field(name="records_processed")
     """Number of records that the processor reported."""
     quality: float | None = field(name="quality_score")
-    """Quality that the processor reported, from 0 to 1; null for none."""
+    """Quality that the processor reported, from 0 to 1; null if it reported none."""
     total_expected: int | None
     """Number of records that the processor expected; null if it did not report it."""
     completeness_pct: float | None
@@ -255,7 +261,7 @@ class PhaseTrigger(Record):
 
 
 class ProcessorInput(Record):
-    """What an incremental processor of a flow receives."""
+    """The input of an incremental processor in a flow."""
 
     phase: str
     """Name of the phase within the pipeline."""
@@ -287,7 +293,7 @@ class FlowDetail(Record):
     journal: list[JournalEntry]
     """Journal of the flow's state changes and actions."""
     inputs: list[ProcessorInput] = field(default_factory=list)
-    """What its incremental processors receive; empty before they start."""
+    """Inputs of its incremental processors; empty before they start."""
 
 
 class FlowRequest(Record):
@@ -300,7 +306,7 @@ class FlowRequest(Record):
     partition: str | None = None
     """Partition of the data; the mode's current partition when omitted."""
     mode: str | None = None
-    """Mode of the flow. Default: that of the partition's newest flow, else `manual`."""
+    """Mode of the flow. Default: the mode of the partition's newest flow, else `manual`."""
     phases: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
     """Phases to start with, in a new generation; earlier phases are inherited."""
     backfill: bool = False
@@ -313,7 +319,7 @@ class FlowRequest(Record):
     keep_older: bool = False
     """Keep older open generations running. By default they are superseded: no more runs start."""
     no_downstream: bool = False
-    """Do not start the phases that follow."""
+    """Do not start later phases."""
     parameters: JsonObject | None = None
     """Parameters passed to the processor, as a JSON object."""
     priority: int = field(name="execution_priority", default=5)
@@ -341,7 +347,8 @@ class PhasePreview(Record):
     phase: str
     """Name of the phase within the pipeline."""
     fate: Literal["first", "follows", "inherited", "skipped"]
-    """Evaluated first, started later, inherited from the previous generation, or skipped."""
+    """Whether it is evaluated first, started later, inherited from the previous generation or
+    skipped."""
     processors: list[str]
     """Processors whose completion the phase expects."""
 
@@ -364,7 +371,7 @@ class FlowPreview(Record):
     flow_id: str | None
     """Id of the existing flow; null if there is none."""
     config_id: str | None = None
-    """Config that the flow would belong to; null without one."""
+    """Config that the flow would belong to; null if there is none."""
     superseded: list[str] = field(default_factory=list)
     """Older open flows that would start no more phases."""
     text: str
@@ -383,7 +390,7 @@ class FlowCancellation(Record):
 
 
 class Completeness(Record, omit_defaults=True):
-    """How much of the expected work was done."""
+    """Share of the expected work that was done."""
 
     total_expected: Count | None = None
     """Number of records that were expected."""
@@ -430,11 +437,11 @@ class CompletionReport(Record):
     execution_id: str | None = None
     """Distinguishes a repeated report from a second execution."""
     mode: str | None = field(name="processing_mode", default=None)
-    """Mode of the flow; that of the open flow when omitted."""
+    """Mode of the flow; the open flow's mode when omitted."""
     trigger_source: Annotated[str, Meta(max_length=64)] | None = None
     """What triggered the execution, as free text."""
     completeness: Completeness | None = None
-    """How much of the expected work was done."""
+    """Share of the expected work that was done."""
     dependencies_met: bool | None = None
     """Whether all dependencies were available."""
     dependency_checks: Annotated[list[DependencyCheck], Meta(max_length=1_000)] = field(
@@ -443,7 +450,7 @@ class CompletionReport(Record):
     """Dependencies as the processor found them."""
     entities: dict[str, list[str | int]] | None = field(name="entities_changed", default=None)
     """Ids of changed entities, grouped by kind; more than 10,000 count as everything. An empty
-    object says that nothing changed; omitted, that it is not known."""
+    object means that nothing changed; when omitted, the changes are unknown."""
     everything_changed: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
     """Reason why everything may have changed, such as `full reload`; replaces the ids."""
     records: RecordCount | None = field(name="records_processed", default=None)

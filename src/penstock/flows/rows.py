@@ -128,7 +128,7 @@ class NewPhase(NamedTuple):
     is_degraded: bool = False
     gate: str | None = None
     fallback_at: int | None = None
-    """When the scheduler starts it if the cascade has not; None: never."""
+    """When the scheduler starts it if the cascade has not; None if it never does."""
 
 
 class PhaseRow(NamedTuple):
@@ -207,7 +207,11 @@ class ConfigDefaults(NamedTuple):
 
 
 class FlowFilter(NamedTuple):
-    """Filter and page of a list of flows; `before` continues an earlier page."""
+    """Filter and page of a list of flows; `before` continues an earlier page.
+
+    fragment: beginning of the partition, the pipeline's name or the customer's id.
+    direction: -1 lists open flows oldest first; `before` is then the negated id.
+    """
 
     customer: int | None = None
     pipeline: int | None = None
@@ -215,6 +219,12 @@ class FlowFilter(NamedTuple):
     mode: str | None = None
     state: str | None = None
     phase_state: str | None = None
+    since: int = 0
+    until: int = FAR_FUTURE
+    fragment: str | None = None
+    first_id: int = 0
+    last_id: int = FAR_FUTURE
+    direction: int = 1
     before: int = FAR_FUTURE
     limit: int = 50
 
@@ -334,7 +344,7 @@ class CheckLogRow(NamedTuple):
 
 
 class WaitingFilter(NamedTuple):
-    """Which open flows with a waiting or blocked gate to evaluate again."""
+    """Filter of open flows whose waiting or blocked gates are evaluated again."""
 
     pipeline: int
     customer: int | None = None

@@ -32,6 +32,7 @@ routes.get(
     covers_all_customers=True,
     fixed={"customer": None},
 )
+routes.get("/pipeline-runs/counts", Permission.READ_RUNS, Runs.counts)
 routes.get("/pipeline-runs/{run_id}", Permission.READ_RUNS, Runs.detail)
 routes.get("/pipeline-runs/{run_id}/logs", Permission.READ_RUNS, Runs.logs)
 routes.get("/pipeline-runs/{run_id}/upstream", Permission.READ_RUNS, Runs.upstream)

@@ -1,12 +1,14 @@
-"""The events of runs that ended, from what their holders knew and what was stored."""
+"""The events of runs that ended, from the state of their holders and the stored rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from itertools import compress
+from typing import cast
 
 import msgspec
 
-from penstock.audit.telemetry import CompletedRun, Events, RunEnded, RunsEnded
+from penstock.audit.telemetry import CompletedRuns, Events, RunEnded, RunsEnded
 from penstock.runs.attempt_result import error_class
 from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
@@ -50,29 +52,53 @@ def wants_ends(events: Events) -> bool:
     return events.wants(RunsEnded) or events.wants(RunEnded)
 
 
-def emit_ends(events: Events, ended: Iterable[tuple[RunEnd, FinishedRun, HeldRun | None]]) -> None:
-    """Emit that ends were stored: as a batch, and each if that has subscribers."""
-    has_each = events.wants(RunEnded)
-    completed: list[CompletedRun] = []
-    sources: list[tuple[RunEnd, FinishedRun, HeldRun | None]] = []
+def emit_ends(
+    events: Events,
+    ends: Sequence[RunEnd],
+    stored: Sequence[FinishedRun],
+    runs: Sequence[HeldRun | None],
+) -> None:
+    """Emit the stored ends: as a batch, and one by one if that has subscribers.
+
+    The arguments have the same order: ends, stored results, runs as claimed.
+    """
+    if events.wants(RunEnded):
+        for one in map(ended_event, ends, stored, runs):
+            events.emit(one)
     others: list[RunEnded] = []
-    for source in ended:
-        end, stored, held = source
-        if has_each:
-            events.emit(ended_event(end, stored, held))
-        if held is None or end.error_type is not None or stored.final_state != COMPLETED:
-            others.append(ended_event(end, stored, held))
-            continue
-        waited = (held.claimed_at or 0) - held.scheduled_time
-        sources.append(source)
-        completed.append(
-            CompletedRun(
-                stored.processor_key,
-                held.customer_id,
-                waited if waited > 0 else 0,
-                end.duration_us,
-                end.records,
+    is_plain = [
+        run is not None and end.error_type is None and one.final_state == COMPLETED
+        for end, one, run in zip(ends, stored, runs, strict=True)
+    ]
+    if not all(is_plain):
+        others = [
+            ended_event(end, one, run)
+            for end, one, run, is_counted in zip(ends, stored, runs, is_plain, strict=True)
+            if not is_counted
+        ]
+        ends, stored = list(compress(ends, is_plain)), list(compress(stored, is_plain))
+        runs = list(compress(runs, is_plain))
+    if ends or others:
+        events.emit(
+            RunsEnded(
+                _completed(ends, stored, cast("Sequence[HeldRun]", runs)),
+                others,
+                lambda n: ended_event(ends[n], stored[n], runs[n]),
             )
         )
-    if completed or others:
-        events.emit(RunsEnded(completed, others, lambda n: ended_event(*sources[n])))
+
+
+def _completed(
+    ends: Sequence[RunEnd], stored: Sequence[FinishedRun], runs: Sequence[HeldRun]
+) -> CompletedRuns:
+    """Return the data of completed runs in columns, which is cheaper than one object each."""
+    waited = [(run.claimed_at or 0) - run.scheduled_time for run in runs]
+    if waited and min(waited) < 0:
+        waited = [max(0, one) for one in waited]
+    return CompletedRuns(
+        [one.processor_key for one in stored],
+        [run.customer_id for run in runs],
+        waited,
+        [end.duration_us for end in ends],
+        [end.records for end in ends],
+    )

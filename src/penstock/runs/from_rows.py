@@ -18,6 +18,7 @@ from penstock.runs.attempt_result import error_class
 from penstock.runs.records import (
     LogEntry,
     Run,
+    RunCounts,
     RunEndpoint,
     RunLogs,
     RunProgress,
@@ -27,6 +28,7 @@ from penstock.runs.records import (
 from penstock.runs.rows import Progress, RunRow, public_ordering_key
 from penstock.runs.states import Admission, RunState
 from penstock.runs.store.actions import KeptAction, KeptArtifact, KeptState
+from penstock.runs.store.lists.counts import RunTally
 from penstock.runs.store.logs import LogEntryRow
 from penstock.runs.store.similar import Similar
 
@@ -40,13 +42,13 @@ ADMISSION_NAMES: Mapping[int, Waits] = {
     Admission.GATED: "gated",
     Admission.SUSPENDED: "suspended",
 }
-
-
+WAITING: Final = tuple(range(Admission.BLOCKED, Admission.SUSPENDED + 1))
+"""Marks of pending runs that wait for another run, a limit, a gate or a flow."""
 _SUBJECTS: Mapping[str, str] = {"submit": "run", "trigger": "flow"}
 
 
 def run_record(row: RunRow) -> Run:
-    """Return the record of a run."""
+    """Convert a run row, live or ended, to its public record."""
     started, finished, limit = row.started_at, row.finished_at, row.max_execution_us
     is_timed = started is not None and limit is not None
     return Run(
@@ -142,7 +144,7 @@ def endpoint_record(
 
 
 def similar_record(found: Similar | None) -> SimilarRuns | None:
-    """Return the record of dead runs that failed alike."""
+    """Return the record of dead runs that failed the same way."""
     if found is None:
         return None
     return SimilarRuns(
@@ -180,7 +182,7 @@ def action_record(row: KeptAction) -> RunAction:
 
 
 def artifact_record(row: KeptArtifact) -> Artifact:
-    """Return the record of an artifact."""
+    """Convert an artifact row to its public record."""
     return Artifact(
         name=row.name,
         uri=row.uri,
@@ -188,6 +190,33 @@ def artifact_record(row: KeptArtifact) -> Artifact:
         checksum=row.checksum,
         media_type=row.media_type,
         at=time(row.at),
+    )
+
+
+def counts_record(seen: RunTally) -> RunCounts:
+    """Return the record of numbers of runs."""
+
+    def ended(state: RunState) -> int | None:
+        return None if seen.ended is None else seen.ended.get(state, 0)
+
+    pending = seen.pending
+    return RunCounts(
+        as_of=time(seen.at),
+        since=time(seen.since),
+        running=seen.held.get(RunState.RUNNING, 0),
+        claimed=seen.held.get(RunState.CLAIMED, 0),
+        pending=sum(pending.values()),
+        ready=pending.get(Admission.READY, 0),
+        later=pending.get(Admission.LATER, 0),
+        paused=pending.get(Admission.PAUSED, 0),
+        waiting=sum(pending.get(mark, 0) for mark in WAITING),
+        has_more_pending=seen.has_more_pending,
+        completed=ended(RunState.COMPLETED),
+        failed=ended(RunState.FAILED),
+        timeout=ended(RunState.TIMEOUT),
+        cancelled=ended(RunState.CANCELLED),
+        expired=ended(RunState.EXPIRED),
+        has_more_ended=seen.has_more_ended,
     )
 
 

@@ -1,4 +1,4 @@
-"""Records of runs: what users submit, the run with its attempts, journal and progress."""
+"""Records of runs: submissions, and runs with their attempts, journal and progress."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = [
     "Cancellation",
     "LogEntry",
     "Run",
+    "RunCounts",
     "RunDetail",
     "RunLogs",
     "RunProgress",
@@ -109,15 +110,15 @@ class Run(Record):
     processor: str
     """Name of the processor within its phase."""
     item_key: str | None
-    """Key of the run's item; null if its processor has one run only."""
+    """Key of the run's item; null if its processor does not run per item."""
     item: Any
-    """The item, as listed by the source of the processor's items; null without one."""
+    """The item, as listed by the source of the processor's items; null if there is none."""
     flow_id: str | None
     """Flow that the run belongs to; null if it belongs to none."""
     partition: str | None
     """Partition of the data, such as `2025-12-31`; null if it has none."""
     mode: str | None
-    """Mode of the run's flow; null without a flow."""
+    """Mode of the run's flow; null if there is no flow."""
     occurrence_time: Time = field(name="slot")
     """Scheduled time of its occurrence; retries keep it."""
     scheduled_time: Time
@@ -129,11 +130,13 @@ class Run(Record):
     state_updated_at: Time
     """Time at which it entered its state."""
     waits: Waits | None
-    """Admission of a pending run; `suspended`: it waits for a flow; null if it is not pending."""
+    """Admission of a pending run; `suspended` means that it waits for a flow; null if it is not
+    pending.
+    """
     started_at: Time | None = field(name="execution_start_time")
-    """Time at which execution started; null before."""
+    """Time at which execution started; null until then."""
     finished_at: Time | None = field(name="execution_end_time")
-    """Time at which execution ended; null before."""
+    """Time at which execution ended; null until then."""
     duration: Seconds | None = field(name="execution_duration_seconds")
     """Duration of the execution in seconds; null before it ends."""
     max_duration: Minutes | None = field(name="max_execution_duration_minutes")
@@ -156,7 +159,7 @@ class Run(Record):
     status: str | None
     """SUCCESS, PARTIAL_SUCCESS, FAILURE or TIMEOUT; null if it did not finish."""
     result: Any = field(name="result_summary")
-    """JSON that the processor reported as its result; null for none."""
+    """JSON that the processor reported as its result; null if it reported none."""
     error_type: str | None
     """Short name of the error's kind; null unless the run failed."""
     error_class: str | None
@@ -187,9 +190,9 @@ class Run(Record):
     idempotency_key: str | None
     """Key that makes a scheduled attempt unique; null for other triggers."""
     is_sla_met: bool | None = field(name="sla_met")
-    """Whether it started within its SLA; null without an SLA and before it is known."""
+    """Whether it started within its SLA; null if it has no SLA, and until the outcome is known."""
     sla_breach: Minutes | None = field(name="sla_breach_minutes")
-    """Minutes by which it missed its SLA, so far if it has not started; null without an SLA."""
+    """Minutes by which it missed its SLA, up to now if it has not started; null without an SLA."""
     is_dead: bool
     """Whether the run became a dead letter."""
     cancel_requested_at: Time | None
@@ -210,6 +213,43 @@ class Run(Record):
     """Parameters passed to the processor, as a JSON object."""
     created_at: Time
     """Time at which the run was created."""
+
+
+class RunCounts(Record):
+    """Numbers of runs by state: active ones now, and those that ended in the last 24 hours."""
+
+    as_of: Time
+    """Time at which the runs were counted, by the database clock."""
+    since: Time
+    """Start of the hour from which ended runs are counted."""
+    running: int
+    """Number of runs that are executing."""
+    claimed: int
+    """Number of claimed runs that have not started."""
+    pending: int
+    """Number of pending runs: ready, later, paused and waiting ones."""
+    ready: int
+    """Number of pending runs that wait for a worker only."""
+    later: int
+    """Number of pending runs that are not due yet."""
+    paused: int
+    """Number of pending runs that a pause holds back."""
+    waiting: int
+    """Number of pending runs that wait for another run, a limit, a gate or a flow."""
+    has_more_pending: bool
+    """Whether there are more pending runs than the 10,000 that were counted."""
+    completed: int | None
+    """Number of runs that completed; null, as are those below, for one pipeline or processor."""
+    failed: int | None
+    """Number of runs that failed, attempts that were retried included."""
+    timeout: int | None
+    """Number of runs that timed out."""
+    cancelled: int | None
+    """Number of runs that were cancelled."""
+    expired: int | None
+    """Number of runs that expired before they were started."""
+    has_more_ended: bool
+    """Whether a customer has more ended runs than the 10,000 that were counted."""
 
 
 class RunProgress(Record):
@@ -247,11 +287,12 @@ class RunEndpoint(Record):
     url: str
     """Its URL, without the query."""
     last_status: int | None
-    """Status of its last reply that accepted or failed an attempt; null if there is none."""
+    """HTTP status of its last response that accepted or failed an attempt; null if there is none.
+    """
 
 
 class RunInput(Record):
-    """What the run of an incremental processor receives."""
+    """The input of an incremental processor's run."""
 
     everything: bool
     """Whether it processes everything."""
@@ -264,7 +305,7 @@ class RunInput(Record):
 
 
 class SimilarRuns(Record):
-    """Dead runs of the last 24 hours that failed alike: same processor, error type and text
+    """Dead runs of the last 24 hours that failed the same way: same processor, error type and text
     apart from numbers, ids and quotes.
     """
 
@@ -273,9 +314,9 @@ class SimilarRuns(Record):
     runs: int
     """Number of such runs, the run itself included; 1,000 if there are more."""
     customers: int
-    """Number of customers whose runs these are."""
+    """Number of customers that own these runs."""
     first_at: Time
-    """Time at which the first of them died."""
+    """Time at which the first of them became a dead letter."""
 
 
 class RunDetail(Record):
@@ -290,16 +331,17 @@ class RunDetail(Record):
     progress: RunProgress | None
     """Progress of the run; null unless it is active."""
     eta_p50_at: Time | None = None
-    """Time by which it will end with a probability of one half, from recorded durations; before it
-    has started, as if it started now. Null for an ended run, and without five durations."""
+    """Median estimate of its end, from recorded durations; before it
+    has started, as if it started now. Null for an ended run, and if fewer than five durations are
+    recorded."""
     eta_p90_at: Time | None = None
-    """Time by which it will end with a probability of nine tenths; null as above."""
+    """90th percentile of its estimated end; null in the same cases."""
     actions: list[RunAction] = field(default_factory=list)
-    """Messages, runs and flows that were made with its completion."""
+    """Messages, runs and flows that its completion created."""
     artifacts: list[Artifact] = field(default_factory=list)
-    """Artifacts that the run made, by name."""
+    """Artifacts of the run, by name."""
     checkpoint: RunCheckpoint | None = None
-    """State that its attempts keep, with secrets masked; null if none was saved."""
+    """Checkpoint that its attempts share, with secrets masked; null if none was saved."""
     sub_flows: list[SubFlow] = field(default_factory=list)
     """Flows that the run waited for."""
     caused_by: str | None = None
@@ -307,9 +349,9 @@ class RunDetail(Record):
     endpoint: RunEndpoint | None = None
     """Endpoint of an HTTP processor; null for other processors."""
     changed: RunInput | None = None
-    """What an incremental processor receives; null for other processors."""
+    """Input of an incremental processor; null for other processors."""
     similar: SimilarRuns | None = None
-    """Dead runs that failed alike; null unless the run failed and there is one."""
+    """Dead runs that failed the same way; null unless the run failed and there is one."""
     still_kept_until: Time | None = None
     """Time until which the ended run is kept; null for a live run, and if retention was never
     applied."""
@@ -343,4 +385,6 @@ class Cancellation(Record):
     run_id: str
     """Id of the run (`run_…`)."""
     outcome: Literal["cancelled", "asked", "forced"]
-    """Cancelled immediately, its worker was asked to stop, or ended by force."""
+    """Whether the run was cancelled immediately, its worker was asked to stop, or it was ended by
+    force.
+    """

@@ -28,6 +28,33 @@ WHERE h.finished_at > :after AND h.finished_at <= :until LIMIT :n;
 SELECT {{analytics_run_columns}} FROM history h
 WHERE h.customer = :customer AND h.finished_at > :after AND h.finished_at <= :until LIMIT :n;
 
+-- fragment: run_tail_counts
+-- In the order of `rows.RunCount` after its customer, by the rules of `fold.count_runs`.
+SELECT k.at, k.processor, sum(CASE WHEN k.state = 'COMPLETED' THEN 1 ELSE 0 END),
+    sum(CASE WHEN k.state NOT IN ('COMPLETED', 'CANCELLED') THEN 1 ELSE 0 END),
+    sum(CASE WHEN k.state = 'CANCELLED' THEN 1 ELSE 0 END),
+    sum(CASE WHEN k.was_retried THEN 1 ELSE 0 END), sum(CASE WHEN k.is_late THEN 1 ELSE 0 END),
+    sum(CASE WHEN k.length > :slow_us THEN 1 ELSE 0 END),
+    sum(CASE WHEN k.state = 'COMPLETED' THEN k.length ELSE 0 END)
+FROM (SELECT h.finished_at - h.finished_at % :quarter_us AS at, h.processor,
+        h.final_state AS state, h.was_retried, h.sla_breach_us > 0 AS is_late,
+        h.finished_at - coalesce(h.started_at, h.finished_at) AS length
+    FROM history h WHERE h.finished_at > :after AND h.finished_at <= :until
+
+-- fragment: run_tail_end
+    LIMIT :n) AS k JOIN processors p ON p.processor = k.processor
+WHERE (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+GROUP BY k.at, k.processor
+
+-- name: run_tail
+-- Runs that ended in a window, by quarter of an hour and processor.
+-- scope: system (operators)
+{{run_tail_counts}} {{run_tail_end}};
+
+-- name: run_tail_customer
+-- The same of one customer.
+{{run_tail_counts}} AND h.customer = :customer {{run_tail_end}};
+
 -- fragment: analytics_check_columns
 -- In the order of `rows.Check`.
 d.check_time, d.customer, d.pipeline, d.flow_id, d.phase, d.processor, d.partition,

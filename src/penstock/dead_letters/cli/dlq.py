@@ -1,4 +1,4 @@
-"""`penstock dlq`: dead letters, the runs and messages that are no longer retried automatically."""
+"""`penstock dlq`: list, replay and discard runs and messages that are no longer retried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.client import UseCaseGroups
 from penstock.core.clock import to_datetime
 from penstock.core.errors import Conflict, InvalidInput
 from penstock.core.records.record import Page
-from penstock.dead_letters.cli.output import origin, print_dead_letter
+from penstock.dead_letters.cli.output import origin, print_dead_letter, replayable
 from penstock.dead_letters.records import (
     DeadLetter,
     DeadLetterEdit,
@@ -30,6 +30,7 @@ from penstock.dead_letters.records import (
 LIMIT = click.IntRange(1, 10_000)
 STEP = 100
 WORDS = 60
+REASONS = 20
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +53,9 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--error", "error_type", metavar="TYPE", help="Only dead letters with this error type."
+        ),
+        click.option(
+            "--group", metavar="GROUP", help="Only this group, as dlq groups --json names it."
         ),
         click.option(
             "--since",
@@ -126,12 +130,16 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
             "ERROR": lambda one: one.error_type,
             "FIRST": lambda one: output.format_time_short(one.first_at, now),
             "LAST": lambda one: output.format_time_short(one.last_at, now),
+            "REPLAYABLE": replayable,
             "LATEST": lambda one: one.latest,
         },
         empty="No dead letters.",
     )
-    if found:
-        app.hint("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
+    for group in found[:1]:
+        app.hint(f"Next: penstock dlq show ID  ·  penstock dlq list --group {group.group}")
+    refused = [(group, one) for group in found for one in group.refused_reasons]
+    for group, one in refused[:REASONS]:
+        app.hint(f"{origin(group)}, {group.error_type}: {one.count} refused: {one.why}.")
 
 
 @dlq.command("show")
@@ -151,14 +159,20 @@ def show(app: App, dead_letter_id: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Replay all open dead letters.")
 @click.option("--dry-run", is_flag=True, help="Show what would be replayed; change nothing.")
 @click.option("--rate", type=click.FloatRange(0, 10_000, min_open=True), metavar="N",
-              help="Replays per second; the remaining ones are scheduled for later.")  # fmt: skip
+              help="Replays per second; the rest are scheduled for later.")  # fmt: skip
 @click.option("--limit", type=LIMIT, metavar="N", help="Maximum number of dead letters to replay.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option(
-    "--param", "parameters", multiple=True, metavar="K=V", help="Edit: set a parameter of the run."
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="K=V",
+    help="Set a parameter of the run before the replay.",
 )
-@click.option("--data", metavar="TEXT|@FILE", help="Edit: replace the message's content.")
-@click.option("--attributes", type=JSON, help="Edit: replace the message's attributes.")
+@click.option(
+    "--data", metavar="TEXT|@FILE", help="Replace the message's content before the replay."
+)
+@click.option("--attributes", type=JSON, help="Replace the message's attributes before the replay.")
 @click.pass_obj
 def replay(app: App, /, dead_letter_ids: tuple[str, ...], **given: Any) -> None:
     r"""Replay dead letters by ID, or all open ones that match the options.
@@ -237,7 +251,7 @@ def _find(client: UseCaseGroups, asked: Mapping[str, Any], limit: int) -> Page[D
 def _meant(
     client: UseCaseGroups, dead_letter_ids: tuple[str, ...], given: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the filters, or None if ids were given; reject both and neither."""
+    """Return the filters, or None if ids were given; exactly one of both must be given."""
     asked = _asked(client, given)
     if dead_letter_ids and (asked or given["everything"]):
         raise InvalidInput("ID", "either ids or a filter", dead_letter_ids[0])
@@ -265,7 +279,7 @@ def _asked(client: UseCaseGroups, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filters that were given; relative times count from the database's clock."""
     now = client.now() if given["since"] or given["until"] else 0
     names = ("status", "kind", "customer", "subscription", "topic", "pipeline", "processor",
-             "partition", "correlation_id", "error_type")  # fmt: skip
+             "partition", "correlation_id", "error_type", "group")  # fmt: skip
     asked = {name: given[name] for name in names if given.get(name) is not None}
     for name in ("since", "until"):
         at = parse_when(given[name], name, now)

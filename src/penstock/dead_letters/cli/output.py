@@ -23,6 +23,14 @@ def origin(row: DeadLetter | DeadLetterGroup) -> str:
     return "/".join(part for part in path if part) or row.kind
 
 
+def replayable(row: DeadLetterGroup) -> str | None:
+    """Return how many of a group can be replayed, of those that were checked."""
+    if not row.checked:
+        return None
+    share = f"{row.replayable} of {row.checked}"
+    return share if row.checked == row.count else f"{share} newest"
+
+
 def print_dead_letter(detail: DeadLetterDetail, now: int) -> None:
     """Print one dead letter in full, with the commands that apply to it."""
     dead_letter = detail.dead_letter

@@ -1,18 +1,19 @@
 """Use cases of dead letters: one inbox of runs and deliveries that will not be retried.
 
-Callers list them singly or in groups, replay them (unchanged or edited), or discard them with a
-reason. A bulk replay selects by filter and proceeds in bounded steps: each step is one transaction,
-and a rate spreads the replays over future time, so that the caller need not throttle them.
+Callers list them individually or in groups, replay them (unchanged or edited), or discard them with
+a reason. A bulk replay selects by filter and proceeds in bounded steps: each step is one
+transaction, and a rate spreads the replays over future time, so that the caller need not throttle
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
-from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.access.store.paging import Cursor, PageLimit, paged_part
 from penstock.audit.store.journal import journal_for
 from penstock.audit.store.kept import HISTORY, RESOLVED, kept_until
 from penstock.core.clock import from_datetime, request_time
@@ -30,9 +31,12 @@ from penstock.core.records.parameters import (
 from penstock.core.records.record import Meta, Page, time_or_none
 from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.client.deliveries import message_of
+from penstock.dead_letters.client.group_checks import with_checks
 from penstock.dead_letters.client.replays import DeadLetterReplays, ReplayOutcome, journal_note
 from penstock.dead_letters.from_rows import dead_letter_record, dead_message_record, group_records
+from penstock.dead_letters.group_name import parse_group
 from penstock.dead_letters.records import (
+    GROUP_NAME_MAX,
     DeadLetter,
     DeadLetterDetail,
     DeadLetterEdit,
@@ -49,9 +53,9 @@ from penstock.dead_letters.store import (
     DeadLetterRow,
     DeadLetterRowFilter,
     dead_letter_count,
-    dead_letter_find,
     dead_letter_get,
     dead_letter_groups,
+    dead_letter_page,
     dead_letter_resolve_many,
 )
 from penstock.runs.from_rows import run_record
@@ -84,6 +88,13 @@ ProcessorFilter: TypeAlias = Annotated[
 ErrorFilter: TypeAlias = Annotated[
     _Text | None, Meta(description="Return only rows with this error type.")
 ]
+GroupFilter: TypeAlias = Annotated[
+    Annotated[str, Meta(max_length=GROUP_NAME_MAX)] | None,
+    Meta(description="Return only dead letters of the group with this name."),
+]
+Check: TypeAlias = Annotated[
+    bool, Meta(description="Whether to check how many a replay would accept.")
+]
 DeadLetterId: TypeAlias = Annotated[
     str,
     Meta(
@@ -100,7 +111,7 @@ DiscardReason: TypeAlias = Annotated[
         max_length=500,
     ),
 ]
-Groups: TypeAlias = Annotated[list[DeadLetterGroup], Meta(description="Groups, the largest first.")]
+Groups: TypeAlias = Annotated[list[DeadLetterGroup], Meta(description="Groups, largest first.")]
 
 
 class DeadLetterFilters(TypedDict, total=False):
@@ -115,6 +126,7 @@ class DeadLetterFilters(TypedDict, total=False):
     partition: PartitionFilter
     correlation_id: CorrelationFilter
     error_type: ErrorFilter
+    group: GroupFilter
     since: Since
     until: Until
 
@@ -136,45 +148,60 @@ class DeadLetters:
         cursor: Cursor = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> Page[DeadLetter]:
-        """List dead letters, newest first."""
+        """List dead letters, newest first.
+
+        A page may have fewer than `limit` items if few of many examined rows match; `next_cursor`
+        continues the search.
+        """
+        check_limit(limit)
         given = {"status": status, **filters}
-        return paged(
-            self._names,
-            "dead_letters",
-            lambda after: self._store.read(
-                lambda tx: dead_letter_find(
-                    tx, self._wanted(tx, given), before=after[0] if after else FAR, limit=limit
-                )
-            ),
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.dead_letter_id],
-            record=dead_letter_record,
-            filters=given,
-        )
+
+        def read(after: Sequence[Any] | None) -> tuple[Sequence[DeadLetter], Sequence[Any] | None]:
+            before = after[0] if after else FAR
+            part = self._store.read(
+                lambda tx: dead_letter_page(tx, self._wanted(tx, given), before=before, limit=limit)
+            )
+            following = None if part.following is None else [part.following]
+            return [dead_letter_record(row) for row in part.rows], following
+
+        return paged_part(self._names, "dead_letters", read, cursor=cursor, filters=given)
 
     def groups(
         self,
         *,
         status: Status = "open",
         limit: PageLimit = 50,
+        check: Check = True,
         **filters: Unpack[DeadLetterFilters],
     ) -> Groups:
         """Count dead letters by origin and error type, the largest group first.
 
-        The newest 5,000 that match are counted.
+        The newest 5,000 that match are counted, of the newest 10,000 if a filter has no index. At
+        most 50 per group, and 500 in total, are checked for a replay.
         """
         check_limit(limit)
         given = {"status": status, **filters}
-        rows, now = self._store.read(
-            lambda tx: (dead_letter_groups(tx, self._wanted(tx, given)), tx.now())
-        )
-        return group_records(rows, now)[:limit]
+
+        def body(tx: Tx) -> Groups:
+            wanted = self._wanted(tx, given)
+            rows = dead_letter_groups(tx, wanted)
+            groups = group_records(rows, tx.now())[:limit]
+            if not check:
+                return groups
+            is_open = wanted.status == "open"
+            return with_checks(tx, self._names, rows, groups, is_open=is_open)
+
+        return self._store.read(body)
 
     def count(self, *, status: Status = "open", **filters: Unpack[DeadLetterFilters]) -> int:
-        """Return the number of dead letters that match; 10,000 if there are more."""
+        """Return the number of dead letters that match; 10,000 if there are more.
+
+        With filters that have no index, of the newest 10,000 only.
+        """
         given = {"status": status, **filters}
-        return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, given)))
+        return self._store.read(
+            lambda tx: dead_letter_count(tx, self._wanted(tx, given), is_bounded=True)
+        )
 
     def get(self, dead_letter_id: DeadLetterId) -> DeadLetterDetail:
         """Return a dead letter with its run, or with its message and payload."""
@@ -232,7 +259,7 @@ class DeadLetters:
         if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
             raise InvalidInput("rate", f"{RATE_MIN:g} to {RATE_MAX:,.0f} a second", rate)
         names = ("kind", "customer", "subscription", "topic", "pipeline", "processor", "partition",
-                 "correlation_id", "error_type", "since", "until")  # fmt: skip
+                 "correlation_id", "error_type", "group", "since", "until")  # fmt: skip
         given = {name: getattr(request, name) for name in names}
         before = FAR if request.before is None else decode("dl", request.before, "before")
         start_at = None if request.start_at is None else request_time(request.start_at, "start_at")
@@ -250,7 +277,7 @@ class DeadLetters:
     def discard(self, dead_letter_id: DeadLetterId, reason: DiscardReason) -> None:
         """Discard a dead letter without replaying it."""
         if not reason:
-            raise InvalidInput("reason", "why the dead letter is discarded", reason)
+            raise InvalidInput("reason", "a reason for discarding it", reason)
 
         def body(tx: Tx) -> None:
             row = self._must(tx, dead_letter_id)
@@ -286,16 +313,18 @@ class DeadLetters:
         if kind not in (None, *KINDS):
             raise InvalidInput("kind", f"one of {', '.join(KINDS)}", kind)
         since, until = wanted.pop("since", None), wanted.pop("until", None)
+        group = wanted.pop("group", None)
         return DeadLetterRowFilter(
             **{**wanted, "customer": self._names.customer_key(tx, wanted.get("customer"))},
             status=None if status == "all" else status,
+            group=None if group is None else parse_group(group),
             since=0 if since is None else from_datetime(since),
             until=FAR if until is None else from_datetime(until),
         )
 
 
 def _kept_until(tx: Tx, row: DeadLetterRow) -> datetime | None:
-    """Return until when a dead letter is kept: an open one as long as history."""
+    """Return the time until which a dead letter is kept: an open one as long as history."""
     if row.status == "open":
         return time_or_none(kept_until(tx, HISTORY, row.dead_at))
     return time_or_none(kept_until(tx, RESOLVED, row.resolved_at))

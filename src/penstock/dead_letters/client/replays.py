@@ -1,4 +1,4 @@
-"""Replays of dead letters inside a transaction: one of them, or the next that match a filter."""
+"""Replays of dead letters inside a transaction: of one, or of the next that match a filter."""
 
 from __future__ import annotations
 
@@ -105,18 +105,20 @@ class DeadLetterReplays:
         )
 
     def _check(self, tx: Tx, row: DeadLetterRow) -> None:
-        """Raise the error with which the replay of a dead letter would be refused now."""
+        """Raise the error that a replay of the dead letter would raise now."""
         if row.kind == "run":
             retry_plan(tx, self._names, row.subject, customer_key=None)
         elif is_report(row):
-            report_check(tx, self._names, row)
+            report_check(tx, self._names, row.error_details, row.customer_id)
         else:
             delivery_check(tx, row)
 
     def one(
         self, tx: Tx, row: DeadLetterRow, edit: DeadLetterEdit | None = None, at: int | None = None
     ) -> str:
-        """Replay one open dead letter and close it; refuse before any write. Return the new id."""
+        """Replay one open dead letter and close it; errors are raised before any write. Return the
+        new id.
+        """
         if row.kind == "run":
             run_retry_lock(tx, row.subject)
         if not dead_letter_hold(tx, row.dead_letter_id):
@@ -136,7 +138,7 @@ class DeadLetterReplays:
             if is_report(row):
                 if edit is not None:
                     raise InvalidInput(
-                        "edit", "no edit, because it is a report", "an edit", "Report again."
+                        "edit", "no edit, because it is a report", "an edit", "Send a new report."
                     )
                 new_id = report_replay(tx, self._store, self._names, row, self._actor)
             else:

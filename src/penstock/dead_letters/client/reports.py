@@ -19,16 +19,17 @@ UNKNOWN_PROCESSOR: Final = "UNKNOWN_PROCESSOR"
 def is_report(row: DeadLetterRow) -> bool:
     """Return whether a dead letter is a report of an unknown processor.
 
-    It has no subscription: consumers choose the error types of deliveries freely.
+    Such a dead letter has no subscription; consumers may use any error type for deliveries.
     """
     is_own = row.subscription_key is None and row.message_id is None
     return is_own and row.kind == "delivery" and row.error_type == UNKNOWN_PROCESSOR
 
 
-def report_check(tx: Tx, names: NameResolver, row: DeadLetterRow) -> ProcessorReport:
-    """Return the report; raise Conflict while its pipeline has no such processor."""
-    given = json.loads(row.error_details or "{}")
-    report = ProcessorReport(**{**given, "customer": row.customer_id})
+def report_check(
+    tx: Tx, names: NameResolver, details: str | None, customer: str | None
+) -> ProcessorReport:
+    """Return the report of these details; raise Conflict while there is no such processor."""
+    report = ProcessorReport(**{**json.loads(details or "{}"), "customer": customer})
     info = names.pipeline(report.pipeline, "pipeline", tx)
     if reporting_processor(info, report) is None:
         raise Conflict(
@@ -41,7 +42,7 @@ def report_replay(
     tx: Tx, store: Transactions, names: NameResolver, row: DeadLetterRow, actor: str
 ) -> str:
     """Record the report; return the flow that received it."""
-    report = report_check(tx, names, row)
+    report = report_check(tx, names, row.error_details, row.customer_id)
     receipt = Flows(InTransaction(store, tx), names, actor).record(report)
     assert receipt.flow_id is not None, "the processor is known"
     return receipt.flow_id

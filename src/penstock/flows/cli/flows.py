@@ -8,8 +8,9 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.arguments import FLOW
+from penstock.cli.arguments import FLOW, parse_when
 from penstock.cli.rows import collect
+from penstock.core.clock import to_datetime
 from penstock.core.errors import IllegalTransition
 from penstock.entities.changed import counts_text, received_text
 from penstock.flows.explain.cli.explain import print_explanation
@@ -32,17 +33,30 @@ def flows() -> None:
 @click.option("--mode", metavar="NAME", help="Only flows in this mode.")
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), metavar="STATE",
               help=f"One of {', '.join(STATES)}.")  # fmt: skip
+@click.option("--only", type=click.Choice(("open", "trouble")), metavar="PART",
+              help="open, or trouble: failed, degraded, blocked or past the deadline.")  # fmt: skip
+@click.option("--since", metavar="WHEN", help="Only flows opened since this ISO time or age (2d).")
+@click.option("--until", metavar="WHEN", help="Only flows opened before this ISO time or age.")
+@click.option("--search", metavar="TEXT",
+              help="Id, or beginning of a partition, pipeline or customer.")  # fmt: skip
+@click.option("--sort", type=click.Choice(("newest", "oldest", "risk")), metavar="ORDER",
+              help="newest; open flows also oldest or risk.")  # fmt: skip
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
     """List flows, newest first; an open flow is WAITING or BLOCKED if one of its phases is."""
     limit = given.pop("limit")
+    given["sort"] = given["sort"] or "newest"
+    is_filtered = any(value for name, value in given.items() if name != "sort")
     with app.connect() as client:
+        now = client.now()
+        for name in ("since", "until"):
+            at = parse_when(given[name], name, now)
+            given[name] = None if at is None else to_datetime(at)
         page = collect(
             lambda n, cursor: client.flows.list(**given, risk=True, limit=n, cursor=cursor), limit
         )
-        now = client.now()
-    first = "No flows match." if any(given.values()) else "No flows yet."
+    first = "No flows match." if is_filtered else "No flows yet."
     app.emit_page(
         page,
         {
@@ -54,6 +68,7 @@ def list_(app: App, /, **given: Any) -> None:
             "MODE": lambda flow: flow.mode,
             "GEN": lambda flow: flow.generation,
             "OPENED": lambda flow: output.format_time_short(flow.created_at, now),
+            "DONE": _done_text,
             "ETA": lambda flow: output.format_time_short(flow.eta_p50_at, now),
             "WITHOUT": lambda flow: output.first_line(", ".join(flow.missing)),
         },
@@ -122,6 +137,10 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
         what = received_text(given.reason, given.entities_total)
         click.echo(f"  {given.phase}/{given.processor} receives {output.escape_control(what)}")
     click.echo(f"Explain it: penstock explain {flow.flow_id}")
+
+
+def _done_text(flow: Flow) -> str:
+    return "" if flow.phases_expected is None else f"{flow.phases_completed}/{flow.phases_expected}"
 
 
 def _risk_text(flow: Flow) -> str | None:

@@ -8,14 +8,14 @@ next generation. A report for an unknown processor is kept as a dead letter, nev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
-from penstock.access.store.names import NameResolver
-from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.paging import Cursor, PageLimit, paged_part
 from penstock.audit.from_rows import journal_record
 from penstock.audit.store.journal import journal_append_many, journal_for
 from penstock.core.clock import FAR_FUTURE
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.errors import NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
     CustomerFilter,
@@ -25,13 +25,22 @@ from penstock.core.records.parameters import (
     PipelineFilter,
     PipelineName,
 )
-from penstock.core.records.record import Meta, Page, Wire
+from penstock.core.records.record import Meta, Page, Time, Wire
 from penstock.db.store import Transactions, Tx
 from penstock.entities.store import inputs_of_flow, reported_of
 from penstock.flows.cascade import CompletionStatus, FlowState
 from penstock.flows.client.closing import flow_close
 from penstock.flows.client.completion_message import report_of
-from penstock.flows.client.grid import grid_read, in_order, phase_names
+from penstock.flows.client.grid import grid_read
+from penstock.flows.client.listing import (
+    HELD_UP,
+    FlowOrder,
+    FlowSort,
+    Only,
+    check_order,
+    filter_of,
+    flow_page,
+)
 from penstock.flows.client.opening import EVENT, flow_open_for_report, flow_start, flow_trigger
 from penstock.flows.client.reports import (
     completion_from_report,
@@ -42,13 +51,13 @@ from penstock.flows.client.reports import (
     run_cancel_pending_of,
 )
 from penstock.flows.client.requests import ProcessorReport, check_report, reporting_processor
-from penstock.flows.forecast.forecast import Forecast
 from penstock.flows.forecast.store import forecasts_of
 from penstock.flows.from_rows import (
     completion_record,
     flow_record,
     input_record,
     phase_record,
+    progress_of,
     trigger_record,
 )
 from penstock.flows.gates.from_rows import decision_record
@@ -65,7 +74,7 @@ from penstock.flows.records import (
     FlowRequest,
     FlowTrigger,
 )
-from penstock.flows.rows import FlowFilter, FlowRow, PhaseMarkRow
+from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.completions import (
     completion_put_many,
     completion_recorded_in,
@@ -75,7 +84,6 @@ from penstock.flows.store.create import opening_lock
 from penstock.flows.store.flows import (
     flow_find,
     flow_get,
-    flow_list,
     phase_states,
     phases_of,
 )
@@ -86,8 +94,6 @@ from penstock.pipelines.plan import mode_and_partition
 __all__ = ["Flows"]
 
 CHANNEL: Final = "flows"
-HELD_UP: Final = ("WAITING", "BLOCKED")
-"""States of a phase by which flows are listed, besides those of the flow itself."""
 
 ModeFilter = Annotated[
     Annotated[str, Meta(max_length=64)] | None,
@@ -101,24 +107,52 @@ StateFilter = Annotated[
     ),
 ]
 RiskFlag = Annotated[
-    bool, Meta(description="Include forecasts of open flows: ETA and probability of a miss.")
+    bool,
+    Meta(description="Include progress, and forecasts of open flows: ETA, probability of a miss."),
 ]
-PhasesFlag = Annotated[bool, Meta(description="Include the state of every phase.")]
-ListedFlow: TypeAlias = tuple[
-    FlowRow, str | None, tuple[Forecast | None, int | None], Sequence[PhaseMarkRow] | None
+PhasesFlag = Annotated[bool, Meta(description="Include progress and the state of every phase.")]
+OpenedSince = Annotated[
+    Time | None,
+    Meta(description="Return only flows opened at or after this ISO 8601 time or date."),
+]
+OpenedUntil = Annotated[
+    Time | None, Meta(description="Return only flows opened before this ISO 8601 time or date.")
+]
+OnlyFilter = Annotated[
+    Only | None,
+    Meta(
+        description="`open`: flows that have not ended. `trouble`: flows that ended FAILED or "
+        "DEGRADED, and open ones with a blocked or failed phase or past their deadline."
+    ),
+]
+FlowSearch = Annotated[
+    Annotated[str, Meta(max_length=200)] | None,
+    Wire("q"),
+    Meta(
+        description="The id of a flow, or the beginning of a partition, a pipeline's name or a "
+        "customer's id, in any case. A page examines 10,000 flows: it may have fewer rows "
+        "than `limit` and still be followed by another."
+    ),
+]
+SortOrder = Annotated[
+    FlowSort,
+    Meta(
+        description="For open flows also `oldest`, or `risk`: the highest probability of a miss "
+        "first, on a single page and for at most 500 flows."
+    ),
 ]
 GridRows = Annotated[
-    int, Meta(description="Maximum number of partitions, the newest first.", ge=1, le=90)
+    int, Meta(description="Maximum number of partitions, newest first.", ge=1, le=90)
 ]
 FirstPartition = Annotated[
     Annotated[str, Meta(max_length=500)] | None,
     Wire("from"),
-    Meta(description="Oldest partition to include, by the order of their names."),
+    Meta(description="Oldest partition to include, in alphabetical order."),
 ]
 LastPartition = Annotated[
     Annotated[str, Meta(max_length=500)] | None,
     Wire("to"),
-    Meta(description="Newest partition to include, by the order of their names."),
+    Meta(description="Newest partition to include, in alphabetical order."),
 ]
 CancelReason = Annotated[
     str, Meta(description="Reason for the action, stored with its record.", max_length=500)
@@ -157,7 +191,7 @@ class Flows:
         return self.record(report_of(report))
 
     def record(self, report: ProcessorReport) -> CompletionReceipt:
-        """Record a completion report that a message of the bus carried; see `complete`."""
+        """Record a completion report that arrived as a message of the bus; see `complete`."""
         check_report(report)
         who = self._actor
 
@@ -206,7 +240,7 @@ class Flows:
                 journal_append_many(tx, [report_journal_entry(flow, row.phase, report, who)])
                 report_log(tx, flow, row.processor_key, report, who)
             if opened:
-                # The report is already recorded, so the start skips what is done.
+                # The report is already recorded, so the start skips completed processors.
                 flow_start(tx, self._store, info, flow.flow_id, who)
             elif news and report.status != CompletionStatus.FAILED:
                 run_cancel_pending_of(tx, flow, row.processor_key, who)
@@ -227,6 +261,7 @@ class Flows:
                     flow,
                     phase_states(tx, [number]).get(number),
                     forecasts_of(tx, [flow]).get(number, (None, None)),
+                    progress=progress_of(phase_marks(tx, [number])[number]),
                 ),
                 phases=[phase_record(row) for row in phases_of(tx, [number])[number]],
                 completions=_completions(tx, number),
@@ -246,55 +281,49 @@ class Flows:
         partition: PartitionFilter = None,
         mode: ModeFilter = None,
         state: StateFilter = None,
+        only: OnlyFilter = None,
+        since: OpenedSince = None,
+        until: OpenedUntil = None,
+        search: FlowSearch = None,
+        sort: SortOrder = "newest",
         risk: RiskFlag = False,
         phases: PhasesFlag = False,
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[Flow]:
-        """List flows, newest first."""
-        states = (*FlowState, *HELD_UP)
-        if state is not None and state not in states:
-            raise InvalidInput("state", f"one of {', '.join(states)}", state)
+        """List flows, newest first; open ones also by age or by risk."""
+        order = FlowOrder(only, sort, risk, phases)
+        check_order(order, state)
+        check_limit(limit)
+        is_open = only == "open" or state in HELD_UP
 
-        def body(tx: Tx, before: int) -> Sequence[ListedFlow]:
+        def body(tx: Tx, before: int) -> tuple[Sequence[Flow], list[int] | None]:
             info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
             wanted = FlowFilter(
                 customer=self._names.customer_key(tx, customer),
                 pipeline=None if info is None else info.pipeline_key,
                 partition=partition,
                 mode=mode,
-                state=FlowState.OPEN if state in HELD_UP else state,
+                state=FlowState.OPEN if is_open else state,
                 phase_state=state if state in HELD_UP else None,
+                direction=-1 if sort == "oldest" else 1,
                 before=before,
                 limit=limit,
             )
-            rows = flow_list(tx, wanted)
-            held_up = phase_states(tx, [row.flow_id for row in rows])
-            seen = forecasts_of(tx, rows) if risk else {}
-            marks = self._marks(tx, rows) if phases else {}
-            return [
-                (
-                    row,
-                    held_up.get(row.flow_id),
-                    seen.get(row.flow_id, (None, None)),
-                    marks.get(row.flow_id),
-                )
-                for row in rows
-            ]
+            wanted = filter_of(tx, self._names, wanted, search, (since, until))
+            return flow_page(tx, self._names, wanted, order)
 
-        return paged(
+        return paged_part(
             self._names,
             "flows",
             lambda after: self._store.read(
                 lambda tx: body(tx, FAR_FUTURE if after is None else after[0])
             ),
             cursor=cursor,
-            limit=limit,
-            position=lambda found: [found[0].flow_id],
-            record=lambda found: flow_record(*found),
             filters={
                 "customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode,
-                "state": state, "risk": risk, "phases": phases,
+                "state": state, "risk": risk, "phases": phases, "only": only, "since": since,
+                "until": until, "search": search, "sort": sort,
             },
         )  # fmt: skip
 
@@ -337,14 +366,6 @@ class Flows:
             return FlowCancellation(flow_id=encode("flow", number), runs=runs)
 
         return self._store.write(body)
-
-    def _marks(self, tx: Tx, rows: Sequence[FlowRow]) -> dict[int, Sequence[PhaseMarkRow]]:
-        known = {one.pipeline_key: one.definition for one in self._names.pipelines_in(tx)}
-        found = phase_marks(tx, [row.flow_id for row in rows])
-        return {
-            row.flow_id: in_order(found[row.flow_id], phase_names(known[row.pipeline_key]))
-            for row in rows
-        }
 
     def _flow(self, tx: Tx, number: int) -> FlowRow:
         found = flow_get(tx, number, self._names.customer_key(tx, None))

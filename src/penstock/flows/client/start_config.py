@@ -1,7 +1,7 @@
 """Starts of a config outside its schedule: by a call or by a message.
 
 Functions over a transaction that has locked the config. A start obeys the overlap policy: `skip`
-refuses while a run is live, `queue` lets one run wait, only `allow` runs concurrently.
+rejects a start while a run is live, `queue` lets one run wait, and only `allow` runs concurrently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from penstock.flows.store.flows import flow_lock_open, flow_open_for_config, flo
 from penstock.pipelines.partition import partition_at, partition_rule_of
 from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.rows import MessageOrigin, NewRun
-from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
+from penstock.runs.store.lists.pages import RunFilter, run_list_live
+from penstock.runs.store.runs import run_insert_many
 from penstock.schedules.cadence import CatchUp, Overlap
 from penstock.schedules.event_mapping import NO_EVENT, EventStart
 from penstock.schedules.rows import ConfigRow
@@ -87,7 +88,7 @@ def _start_flow(
     occurrence: int,
     cause: tuple[str, str, MessageOrigin | None, EventStart],
 ) -> list[int]:
-    """Open a flow of the config's pipeline; return the ids of runs that start at once."""
+    """Open a flow of the config's pipeline; return the ids of runs that start immediately."""
     who, source, origin, event = cause
     open_flow = flow_open_for_config(tx, config.config_id)
     if config.overlap == Overlap.SKIP and open_flow is not None:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.core.clock import Micros
+from penstock.core.clock import MILLISECOND, SECOND, Micros
 from penstock.core.formatting import parsed
 from penstock.core.ids import encode
 from penstock.flows.explain.facts import RunFact
@@ -26,6 +26,13 @@ _ENDS = {
     "message_lapsed": "did not ack it in time",
     "message_dead_letter": "gave it up",
 }
+_HANDLED = {
+    "duplicate": "had applied it before",
+    "stale_ignored": "ignored it: what it has is newer",
+    "waiting": "acked it without handling: its gate waits for data",
+    "poison": "dropped it as poison",
+}
+"""Outcomes that consumers report for messages that they acked but did not apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,7 @@ class MissingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideFlows:
-    """What a cause led to outside flows."""
+    """Everything that a cause started outside flows."""
 
     messages: Sequence[MessageOfTrace] = ()
     executions: Sequence[ExecutionRow] = ()
@@ -68,7 +75,7 @@ class OutsideFlows:
 
 
 def outside_steps(facts: OutsideFlows) -> Iterator[Step]:
-    """Yield what happened outside flows."""
+    """Yield the steps outside flows."""
     for message in facts.messages:
         yield _step(
             message.published_at,
@@ -82,7 +89,7 @@ def outside_steps(facts: OutsideFlows) -> Iterator[Step]:
 
 
 def outside_absences(facts: OutsideFlows, now: Micros) -> Iterator[MissingStep]:
-    """Yield what has not happened outside flows, and why."""
+    """Yield the missing steps outside flows, with the reasons."""
     wall = LocalClock(now, "UTC")
     for one in facts.open_deliveries:
         yield _pending(one, wall)
@@ -119,8 +126,20 @@ def _pending(one: OpenDelivery, wall: LocalClock) -> MissingStep:
 def _delivery(row: ExecutionRow) -> Step:
     error = "" if row.kind == "delivery" else f": {_error(row.error_type, row.error)}"
     tries = f" (attempt {row.retry_count + 1})" if row.retry_count else ""
-    text = f"{row.subscription} {_ENDS[row.event_type]}{tries}: message {row.message_id}{error}"
+    is_acked = row.event_type == "message_acked"
+    ended = (_HANDLED.get(row.handled_as or "") if is_acked else None) or _ENDS[row.event_type]
+    took = "" if row.handled_us is None else f" in {_precise(row.handled_us)}"
+    by = "" if row.handled_as is None else f" by {_deployed(row)}"
+    text = f"{row.subscription} {ended}{took}{tries}{by}: message {row.message_id}{error}"
     return _step(row.ended_at, "delivery", text, processor=row.subscription)
+
+
+def _precise(us: Micros) -> str:
+    return f"{us // MILLISECOND} ms" if us < SECOND else format_span(us)
+
+
+def _deployed(row: ExecutionRow) -> str:
+    return " ".join(part for part in (row.service, row.revision) if part)
 
 
 def _run(row: ExecutionRow) -> Step:

@@ -156,19 +156,94 @@ SELECT flow_id FROM flows WHERE customer = :customer AND pipeline = :pipeline
     AND config_id = :config_id AND partition = :partition AND mode = :mode
     AND generation = :generation;
 
--- name: flow_list
--- Flows, newest first.
--- scope: system (operators; a tenant's key adds :customer)
-SELECT {{flow_columns}} FROM flows w {{flow_joins}}
-WHERE (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
+-- fragment: flow_filters
+(CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
     AND (CAST(:pipeline AS bigint) IS NULL OR w.pipeline = :pipeline)
     AND (CAST(:partition AS text) IS NULL OR w.partition = :partition)
     AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
     AND (CAST(:state AS text) IS NULL OR w.state = :state)
     AND (CAST(:phase_state AS text) IS NULL OR EXISTS (SELECT 1 FROM flow_phases p
         WHERE p.flow_id = w.flow_id AND p.state = :phase_state))
-    AND w.flow_id < :before
+    AND w.created_at >= :since AND w.created_at < :until
+    AND (CAST(:fragment AS text) IS NULL
+        OR lower(substr(w.partition, 1, length(CAST(:fragment AS text)))) = lower(:fragment)
+        OR lower(substr(l.name, 1, length(CAST(:fragment AS text)))) = lower(:fragment)
+        OR lower(substr(c.customer_id, 1, length(CAST(:fragment AS text)))) = lower(:fragment))
+
+-- fragment: flow_ids
+w.flow_id < :before AND w.flow_id BETWEEN :first_id AND :last_id
+
+-- name: flow_list
+-- Flows, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{flow_columns}} FROM flows w {{flow_joins}}
+WHERE {{flow_ids}} AND {{flow_filters}} ORDER BY w.flow_id DESC LIMIT :limit;
+
+-- fragment: flow_open
+-- Open flows, by their index. The product keeps the order of ids, of which almost all have ended,
+-- from being read instead; its sign is the direction.
+flows w {{lite:INDEXED BY flows_due}} {{flow_joins}}
+WHERE w.ended_at IS NULL AND w.flow_id * CAST(:direction AS bigint) < :before
+    AND w.flow_id + 0 BETWEEN :first_id AND :last_id AND {{flow_filters}}
+
+-- name: flow_list_open
+-- Open flows, newest first or, with direction -1, oldest first.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{flow_columns}} FROM {{flow_open}}
+ORDER BY w.flow_id * CAST(:direction AS bigint) DESC LIMIT :limit;
+
+-- name: flow_list_stuck
+-- Open flows with a blocked or failed phase or past their deadline, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{flow_columns}} FROM {{flow_open}}
+    AND (w.deadline_at < {{now}} OR EXISTS (SELECT 1 FROM flow_phases p
+        WHERE p.flow_id = w.flow_id AND p.state IN ('BLOCKED', 'FAILED')))
+ORDER BY w.flow_id * CAST(:direction AS bigint) DESC LIMIT :limit;
+
+-- name: flow_list_failed
+-- Flows that ended failed or degraded, by their index, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{flow_columns}} FROM flows w {{lite:INDEXED BY flows_failed}} {{flow_joins}}
+WHERE w.state IN ('FAILED', 'DEGRADED') AND {{flow_ids}} AND {{flow_filters}}
 ORDER BY w.flow_id DESC LIMIT :limit;
+
+-- name: flow_list_ended
+-- The flows that ended last since a time, among a bounded number of them.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{flow_columns}} FROM (SELECT k.flow_id, k.ended_at FROM
+    (SELECT e.flow_id, e.customer, e.ended_at FROM flows e
+        WHERE e.ended_at >= :since ORDER BY e.ended_at DESC LIMIT :searched) AS k
+    WHERE CAST(:customer AS bigint) IS NULL OR k.customer = :customer
+    ORDER BY k.ended_at DESC LIMIT :limit) AS n
+{{lite:CROSS}} JOIN flows w ON w.flow_id = n.flow_id {{flow_joins}}
+ORDER BY n.ended_at DESC, n.flow_id DESC;
+
+-- fragment: flows_searched
+SELECT w.flow_id FROM flows w WHERE {{flow_ids}}
+    AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
+    ORDER BY w.flow_id DESC LIMIT :searched
+
+-- name: flow_search
+-- The flows that fit among the next ones, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{flow_columns}} FROM ({{flows_searched}}) AS s
+{{lite:CROSS}} JOIN flows w ON w.flow_id = s.flow_id {{flow_joins}}
+WHERE {{flow_filters}} ORDER BY w.flow_id DESC LIMIT :limit;
+
+-- name: flow_search_end
+-- How many flows a search looked at, and the last of them.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT count(*), min(s.flow_id) FROM ({{flows_searched}}) AS s;
+
+-- name: flow_id_range
+-- The first and the last id of flows.
+-- scope: system (operators)
+SELECT min(flow_id), max(flow_id) FROM flows;
+
+-- name: flow_created_from
+-- The first flow from an id on, and when it was opened.
+-- scope: system (operators)
+SELECT flow_id, created_at FROM flows WHERE flow_id >= :first_id ORDER BY flow_id LIMIT 1;
 
 -- name: flow_phase_states
 -- The flows among these that have a waiting or a blocked phase; BLOCKED if they have both.
@@ -214,7 +289,7 @@ SELECT flow_id, gate_id, phase, processor, state, since_at, started_at, ended_at
 FROM flow_phases WHERE flow_id = :flow_id AND phase {{any names}} ORDER BY gate_id;
 
 -- name: phase_degraded_any
--- Whether a phase of a flow, or a processor with a gate of its own, started degraded.
+-- Whether a phase of a flow, or a processor with its own gate, started degraded.
 -- scope: system (the caller locked the flow)
 SELECT EXISTS (SELECT 1 FROM flow_phases WHERE flow_id = :flow_id AND is_degraded);
 
@@ -246,7 +321,7 @@ SELECT flow_id, NULL FROM (
     ORDER BY deadline_at, flow_id LIMIT :n) AS late;
 
 -- name: cascade_next_at
--- When work is due: flow events at once, then probes, then deadlines; gates of single runs; expansions; and
+-- When work is due: flow events immediately, then probes, then deadlines; gates of single runs; expansions; and
 -- the current time.
 -- scope: system (the cascade serves all customers)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
@@ -331,7 +406,7 @@ WHERE w.pipeline = :pipeline AND w.ended_at IS NULL
 RETURNING flow_id;
 
 -- name: flow_digests_open
--- The declarations of a pipeline's open flows, besides its current one.
+-- The declarations of a pipeline's open flows, except its current one.
 -- scope: system (registration serves all customers)
 SELECT DISTINCT digest FROM flows WHERE pipeline = :pipeline AND ended_at IS NULL
     AND digest <> :digest;
@@ -442,7 +517,7 @@ FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
 -- name: completion_rows_named
--- The completions of some phases of a long flow; each is found by key, whatever the planner knows.
+-- The completions of some phases of a long flow; each is found by key, whatever statistics the planner has.
 -- scope: system (the caller locked the flow)
 SELECT {{completion_columns}}
 FROM processors p CROSS JOIN {{pg:LATERAL (SELECT * FROM completions c

@@ -8,10 +8,12 @@ reads the rest after that. `flows.cascade` decides which transitions follow, not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from penstock.core.clock import MINUTE, Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
+from penstock.flows.cascade import FlowState
 from penstock.flows.rows import (
     ConfigDefaults,
     FlowFilter,
@@ -23,8 +25,18 @@ from penstock.flows.rows import (
 )
 from penstock.runs.store.sub_flows import sub_flow_resume_many
 
+LISTS: Final[Mapping[str, str]] = {
+    FlowState.OPEN: "flow_list_open",
+    FlowState.FAILED: "flow_list_failed",
+    FlowState.DEGRADED: "flow_list_failed",
+}
+"""Statements that list the flows of a state by an index."""
+SEARCHED_MAX: Final = 10_000
+"""Maximum number of flows that one page of a search examines."""
+OPENING_MAX: Final = 10 * MINUTE
+"""Maximum duration of a transaction that opens flows; ids may be out of order within it."""
 GATES_ASIDE = 20
-"""Due gates that a flow which was set aside may have at a time."""
+"""Maximum number of due gates that a skipped flow may have at a time."""
 
 
 def generation_next_many(
@@ -163,7 +175,51 @@ def flow_open_list(
 
 def flow_list(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
     """Return flows, newest first."""
-    return [flow_of_row(row) for row in tx.rows("flow_list", wanted._asdict())]
+    name = LISTS.get(wanted.state or "", "flow_list")
+    return [flow_of_row(row) for row in tx.rows(name, wanted._asdict())]
+
+
+def flow_list_trouble(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
+    """Return flows that ended failed or degraded, and open ones that are stuck, newest first."""
+    found = [
+        flow_of_row(row)
+        for name in ("flow_list_failed", "flow_list_stuck")
+        for row in tx.rows(name, wanted._asdict())
+    ]
+    return sorted(found, key=lambda flow: -flow.flow_id)[: wanted.limit]
+
+
+def flow_list_ended(tx: Tx, customer: int | None, since: Micros, limit: int) -> list[FlowRow]:
+    """Return flows that ended since a time, the last one first; reads a bounded number."""
+    params = {"customer": customer, "since": since, "limit": limit, "searched": SEARCHED_MAX}
+    return [flow_of_row(row) for row in tx.rows("flow_list_ended", params)]
+
+
+def flow_search(tx: Tx, wanted: FlowFilter) -> tuple[list[FlowRow], int | None]:
+    """Return the matching flows among the next ones, and where to continue; None at the end."""
+    params = {**wanted._asdict(), "searched": SEARCHED_MAX}
+    found = [flow_of_row(row) for row in tx.rows("flow_search", params)]
+    if len(found) >= wanted.limit:
+        return found, found[-1].flow_id
+    ((count, last),) = tx.rows("flow_search_end", params)
+    return found, last if count >= SEARCHED_MAX else None
+
+
+def flow_id_from(tx: Tx, at: Micros) -> int:
+    """Return an id before which all flows were opened before a time; ids grow with time."""
+    ((low, high),) = tx.rows("flow_id_range")
+    if low is None:
+        return 0
+    wanted = at - OPENING_MAX
+    high += 1
+    while low < high:
+        middle = (low + high) // 2
+        row = first(tx.rows("flow_created_from", {"first_id": middle}))
+        if row is None or row[1] >= wanted:
+            high = middle
+        else:
+            low = row[0] + 1
+    return int(low)
 
 
 def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> None:
@@ -252,8 +308,7 @@ def phase_update_many(tx: Tx, phases: Sequence[PhaseRow]) -> None:
 def phase_due(tx: Tx, n: int, aside: frozenset[int] = frozenset()) -> list[tuple[int, int | None]]:
     """Return (flow, gate) pairs due for a probe; gate None: the flow's deadline passed.
 
-    Flows that were set aside are skipped; each may displace others from the result for at most a
-    minute.
+    Flows in `aside` are skipped; each may displace others from the result for at most a minute.
     """
     rows = tx.rows("phase_due", {"n": n + GATES_ASIDE * len(aside)})
     return [(row[0], row[1]) for row in rows if row[0] not in aside][: n if n == 1 else None]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.cli import output
 from penstock.cli.app import App, Group, dry_run_option
-from penstock.cli.arguments import CONFIG, JSON, RUN, parse_pairs, parse_when
+from penstock.cli.arguments import CONFIG, FLOW, JSON, RUN, parse_pairs, parse_when
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
 from penstock.core.clock import from_datetime, iso, parse_duration, parse_iso, to_datetime
@@ -22,12 +22,16 @@ from penstock.runs.cli.details import (
     state_text,
     time_taken,
 )
+from penstock.runs.client.filters import MARKS, SORTED_STATES
 from penstock.runs.records import LogEntry, Run, Submission
 from penstock.runs.states import RunState
 
 LIMIT_MAX = 10_000
 LIMIT = click.IntRange(1, LIMIT_MAX)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+TIMES = ("since", "until", "ended_since", "ended_until")
+PENDING = ("ready", "later", "paused", "waiting")
+ENDED = ("completed", "failed", "timeout", "cancelled", "expired")
 STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
 
@@ -55,14 +59,32 @@ def runs() -> None:
     help="Only this run, or runs whose correlation id or partition begins with the text; "
     "partitions need --customer.",
 )
+@click.option("--flow-id", type=FLOW, metavar="FLOW", help="Only runs of this flow.")
 @click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
+@click.option(
+    "--waits",
+    type=click.Choice(tuple(MARKS)),
+    metavar="WHY",
+    help="Only pending runs that are ready, later, paused, blocked, limited, gated or suspended, "
+    "or waiting: one of the last four.",
+)
+@click.option(
+    "--dead/--not-dead", "is_dead", default=None, help="Only dead letters, or all others."
+)
 @click.option(
     "--since", metavar="WHEN", help="Only runs scheduled at or after this ISO time or age (2h, 3d)."
 )
 @click.option(
     "--until", metavar="WHEN", help="Only runs scheduled before this ISO time or age (2h, 3d)."
 )
+@click.option("--ended-since", metavar="WHEN",
+              help="Only runs that ended at or after this ISO time or age.")  # fmt: skip
+@click.option("--ended-until", metavar="WHEN",
+              help="Only runs that ended before this ISO time or age.")  # fmt: skip
 @click.option("--sla-breached", is_flag=True, help="Only runs that missed their SLA.")
+@click.option("--sort", type=click.Choice(tuple(SORTED_STATES)), metavar="ORDER", default="newest",
+              help="newest; running_for or waiting_for: longest first; ended_at: last "
+              "first.")  # fmt: skip
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
 @click.option("--cursor", metavar="TEXT", help="Cursor from the previous page.")
 @click.option(
@@ -78,12 +100,12 @@ def list_(app: App, /, limit: int, cursor: str | None, *, sla_breached: bool, **
     Long lists are paginated: the hint after each page contains the --cursor of the next.
     """
     if given["before"] is not None and given["state"] is None:
-        raise InvalidInput("before", "to be used together with --state", "no --state")
+        raise InvalidInput("before", "--state as well", "no --state")
     given["is_sla_met"] = False if sla_breached else None
     with app.connect() as client:
         # "2h ago" is relative to the database's or server's clock, which costs a round trip.
-        before = client.now() if given["since"] or given["until"] else 0
-        for name in ("since", "until"):
+        before = client.now() if any(given[name] for name in TIMES) else 0
+        for name in TIMES:
             at = parse_when(given[name], name, before)
             given[name] = None if at is None else to_datetime(at)
         try:
@@ -96,10 +118,35 @@ def list_(app: App, /, limit: int, cursor: str | None, *, sla_breached: bool, **
     app.emit(page, lambda: _print_runs(app, page, now, given))
 
 
+@runs.command("counts")
+@click.option("--customer", metavar="ID", help="Only runs of this customer.")
+@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline.")
+@click.option("--processor", metavar="NAME", help="Only runs of this processor.")
+@click.pass_obj
+def counts(app: App, /, **given: Any) -> None:
+    """Count active runs by state, and the runs that ended in the last 24 hours."""
+    with app.connect() as client:
+        found = client.runs.counts(**given)
+
+    def print_text() -> None:
+        for name, has_more in (
+            ("running", False), ("claimed", False), ("pending", found.has_more_pending),
+            *((f"  {one}", found.has_more_pending) for one in PENDING),
+            *((one, found.has_more_ended) for one in ENDED),
+        ):  # fmt: skip
+            number = getattr(found, name.strip())
+            if number is not None:
+                click.echo(f"{name:<12}{number:>9,}{'+' if has_more else ''}")
+
+    app.emit(found, print_text)
+    if found.completed is None:
+        app.hint("Ended runs are counted without --pipeline and --processor.")
+
+
 def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> None:
     found = page.items
     if not found:
-        is_narrowed = any(value is not None for value in given.values())
+        is_narrowed = any(given[name] is not None for name in given if name != "sort")
         app.hint("No runs match." if is_narrowed else "No runs yet.")
         app.hint(
             "Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create"
@@ -138,7 +185,7 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
         ],
     )
     if page.next_cursor is not None:
-        when = [f" --{name} {iso(from_datetime(given[name]))}" for name in ("since", "until")
+        when = [f" --{name.replace('_', '-')} {iso(from_datetime(given[name]))}" for name in TIMES
                 if given[name] is not None]  # fmt: skip
         more = f"--cursor {page.next_cursor}{''.join(when)}"
         app.hint(f"{len(found)} shown, there may be more: add {more}")
@@ -164,7 +211,7 @@ def show(app: App, run_id: str) -> None:
               help=f"Only entries of this level or above: {', '.join(LEVELS)}.")  # fmt: skip
 @click.pass_obj
 def logs(app: App, run_id: str, level: str | None) -> None:
-    """Show the entries that the processor of a run logged."""
+    """Show the log entries of a run."""
     with app.connect() as client:
         found = client.runs.logs(run_id)
     least = 0 if level is None else LEVELS.index(level.upper())
@@ -203,7 +250,7 @@ def _rank(entry: LogEntry) -> int:
 @click.option(
     "--expires-after",
     metavar="DURATION",
-    help="End a run as EXPIRED that is not started this long after it is due.",
+    help="End the run as EXPIRED if it has not started this long after it is due.",
 )
 @click.option("--ordering-key", metavar="TEXT", help="Runs with the same key run one at a time.")
 @click.option("--key", metavar="TEXT", help="Idempotency key; repeating it returns the same run.")
@@ -267,7 +314,7 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool, retry: bool) -> N
     --retry is given.
     """
     if retry and not force:
-        raise InvalidInput("retry", "--retry together with --force", "without it")
+        raise InvalidInput("retry", "--force as well", "no --force")
     with app.connect() as client:
         done = client.runs.cancel(run_id, reason=reason, force=force)
         again = retry and done.outcome == "forced" and not app.is_dry_run

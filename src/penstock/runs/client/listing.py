@@ -3,66 +3,77 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
-from penstock.core.clock import FAR_FUTURE, Micros
-from penstock.core.fields import check_text
-from penstock.core.ids import decode_or_none
+from penstock.core.clock import FAR_FUTURE
 from penstock.db.store import Tx
 from penstock.runs.rows import RunRow
-from penstock.runs.states import LIVE
-from penstock.runs.store.runs import (
+from penstock.runs.store.lists.ended_walk import run_list_by_time
+from penstock.runs.store.lists.pages import (
     RunFilter,
+    RunPosition,
+    RunsPart,
+    owner_of_config,
+    owner_of_flow,
+    position_of,
     run_list_ended,
-    run_list_live,
+    run_list_running,
+    run_list_waiting,
+    run_page_live,
     run_search_ended,
 )
 
 SEARCH_MAX = 1_000
-"""How many ended runs a search looks at for each kind of prefix."""
-LAST_CHARACTER = "\U0010ffff"
+"""Maximum number of ended runs that a search examines for each kind of prefix."""
 
 
-class RunPosition(NamedTuple):
-    """Position in a list of runs: the next page continues after this run."""
-
-    is_live: bool
-    occurrence_time: Micros
-    run_id: int
-
-
-def position_of(run: RunRow) -> RunPosition:
-    """Return the position of a run in a list."""
-    return RunPosition(run.finished_at is None, run.occurrence_time, run.run_id)
-
-
-def run_page(tx: Tx, wanted: RunFilter, position: RunPosition | None = None) -> list[RunRow]:
-    """Return live runs, then ended ones, after a position."""
+def run_page(tx: Tx, wanted: RunFilter, start: RunPosition | RunRow | None = None) -> RunsPart:
+    """Return live runs, then ended ones, after a position or a run; or those of another order."""
+    found = _with_owner(tx, wanted)
+    if found is None:
+        return RunsPart([], None)
+    wanted = found
+    position = position_of(start, wanted) if isinstance(start, RunRow) else start
     if wanted.prefix is not None:
         ids = (*wanted.ids, *run_search_ended(tx, wanted, SEARCH_MAX))
         wanted = replace(wanted, ids=ids)
-    found = replace(wanted, before=FAR_FUTURE)
+    if wanted.sort in ("running_for", "waiting_for"):
+        if not wanted.has_live:
+            return RunsPart([], None)
+        read = run_list_running if wanted.sort == "running_for" else run_list_waiting
+        return read(tx, wanted, position)
     runs: list[RunRow] = []
-    is_live = wanted.state in (None, *LIVE) and wanted.error_type is None
-    if is_live and (position is None or position.is_live):
+    if wanted.has_live and (position is None or position.is_live):
         before = FAR_FUTURE if position is None else position.run_id
-        runs = run_list_live(tx, replace(found, before=before))
-    if wanted.state in LIVE or len(runs) == wanted.limit:
-        return runs
-    # Live runs are ordered by id, ended ones by scheduled time and id: the second list starts at
-    # its top.
-    if position is not None and not position.is_live:
-        found = replace(found, before=position.run_id, occurrence_before=position.occurrence_time)
-    return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
+        live = run_page_live(tx, replace(wanted, before=before))
+        if live.following is not None:
+            return live
+        runs = live.rows
+    if not wanted.has_ended:
+        return RunsPart(runs, None)
+    # Live runs are ordered by id, ended ones by time: the second list starts at its beginning.
+    after = None if position is None or position.is_live else position
+    left = replace(wanted, limit=wanted.limit - len(runs))
+    if wanted.is_by_time:
+        ended = run_list_by_time(tx, left, after)
+    else:
+        at, before = (FAR_FUTURE, FAR_FUTURE) if after is None else (after.at, after.run_id)
+        left = replace(left, occurrence_before=at, ended_before=at, before=before)
+        ended = run_list_ended(tx, left)
+    return RunsPart(runs + ended.rows, ended.following)
 
 
-def searched(text: str) -> RunFilter:
-    """Return the filter of a search: the id of a run, or the beginning of a correlation id or of a
-    partition.
-
-    Ids of runs are scrambled, so only a whole id is found.
-    """
-    check_text("search", text)
-    number = decode_or_none("run", text)
-    ids = () if number is None else (number,)
-    return RunFilter(prefix=text, prefix_end=text + LAST_CHARACTER, ids=ids)
+def _with_owner(tx: Tx, wanted: RunFilter) -> RunFilter | None:
+    """Add what the ended runs of a config or a flow are found by; None if there is no such one."""
+    if wanted.flow_id is not None:
+        flow = owner_of_flow(tx, wanted.flow_id)
+        if flow is None:
+            return None
+        customer, correlation_id = flow
+        if wanted.customer not in (None, customer):
+            return None
+        cause = correlation_id if wanted.correlation_id is None else wanted.correlation_id
+        wanted = replace(wanted, customer=customer, correlation_id=cause)
+    if wanted.customer is None and wanted.config_id is not None:
+        owner = owner_of_config(tx, wanted.config_id)
+        return None if owner is None else replace(wanted, customer=owner)
+    return wanted

@@ -18,17 +18,17 @@ from penstock.db.store import Transactions, Tx
 from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, RunRow
 from penstock.runs.store.gated import run_insert_gated
+from penstock.runs.store.lists.pages import RunFilter, run_list_live
 from penstock.runs.store.runs import (
-    RunFilter,
+    cohort_reopen,
     run_get,
     run_insert_many,
-    run_list_live,
     run_live_of_item,
     run_retry_lock,
 )
 
 LIVE_MAX = 100
-"""How many live runs of a config are searched for another attempt."""
+"""Maximum number of live runs of a config that are searched for another attempt."""
 
 
 class RetryPlan(NamedTuple):
@@ -91,6 +91,7 @@ def run_retry(
     made = insert(tx, [new], actor)
     if not made:
         raise Conflict(f"Another attempt of {encode('run', run_id)} has not ended.")
+    cohort_reopen(tx, run_id)
     on_retried(tx, run_id, made[0], actor)
     tx.after_commit(lambda: store.wake([runs_channel(row.pool), *(["flows"] if is_gated else [])]))
     return made[0]
@@ -104,7 +105,7 @@ def retry_plan(
     customer_key: CustomerKey | None,
     lock: bool = False,
 ) -> RetryPlan:
-    """Return what a retry would insert; raise the error with which it would be refused.
+    """Return the plan of a retry; raise the error that the retry would raise.
 
     `lock` locks the config, for a transaction that inserts the retry.
     """

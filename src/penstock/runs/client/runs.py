@@ -1,47 +1,44 @@
 """Use cases of runs: submit, read, cancel, retry.
 
 A submitted run is durable when the call returns. A repeated submit with the same idempotency key
-returns the same run; the same key with another submission is refused.
+returns the same run; the same key with another submission is rejected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, Unpack
 
 import msgspec
 
-from penstock.access.store.names import NameResolver, PipelineInfo
-from penstock.access.store.paging import Cursor, Offset, PageLimit, paged
+from penstock.access.store.names import NameResolver, PipelineInfo, check_limit
+from penstock.access.store.paging import Cursor, Offset, PageLimit, paged_part
 from penstock.access.store.registry import customer_get
 from penstock.audit.from_rows import journal_record
 from penstock.audit.store.alerts import request_begin, request_finish
 from penstock.audit.store.journal import journal_for
 from penstock.audit.store.kept import HISTORY, kept_until
-from penstock.core.clock import FAR_FUTURE, Micros, from_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import (
-    CorrelationFilter,
     CustomerFilter,
     IdempotencyKey,
-    PartitionFilter,
     PipelineFilter,
     RunId,
 )
-from penstock.core.records.record import JsonObject, Meta, Page, Time, Wire, time_or_none
+from penstock.core.records.record import JsonObject, Meta, Page, time_or_none
 from penstock.core.records.remotely import remotely
 from penstock.core.redact import redact
 from penstock.db.store import Single, Transactions, Tx
 from penstock.entities.store import inputs_of_flow
 from penstock.runs.action_records import RunCheckpoint, RunUpstream
 from penstock.runs.client.actions import SOURCE
-from penstock.runs.client.listing import RunPosition, position_of, run_page, searched
+from penstock.runs.client.filters import Before, RunFilters, RunOrder, Text, row_filter
+from penstock.runs.client.listing import run_page
 from penstock.runs.client.retry import run_retry
 from penstock.runs.client.stop import run_stop
 from penstock.runs.client.submission import (
@@ -56,6 +53,7 @@ from penstock.runs.from_rows import (
     action_record,
     artifact_record,
     checkpoint_record,
+    counts_record,
     endpoint_record,
     logs_record,
     progress_record,
@@ -66,21 +64,21 @@ from penstock.runs.hooks import sub_flows_of, upstream_of
 from penstock.runs.records import (
     Cancellation,
     Run,
+    RunCounts,
     RunDetail,
     RunInput,
     RunLogs,
     RunRef,
-    RunStateName,
     Submission,
 )
 from penstock.runs.rows import RunRow
-from penstock.runs.states import RunState
 from penstock.runs.store.actions import action_cause, action_list, artifact_list, state_get
 from penstock.runs.store.durations import eta_of
 from penstock.runs.store.leases import progress_get
+from penstock.runs.store.lists.counts import run_count
+from penstock.runs.store.lists.pages import RunPosition, RunsPart
 from penstock.runs.store.logs import run_log_list
 from penstock.runs.store.runs import (
-    RunFilter,
     run_chain,
     run_get,
 )
@@ -89,24 +87,9 @@ from penstock.runs.store.similar import run_similar
 __all__ = ["Runs"]
 
 Ids: TypeAlias = list[str]
-Text: TypeAlias = Annotated[str, Meta(max_length=255)]
 
 REASON_MAX = 500
 
-_START = Meta(description="First scheduled time to return, as a date or an ISO 8601 time.")
-_END = Meta(description="Return only runs scheduled before this date or time.")
-_STATE = Meta(description="Return only runs in this state.")
-_PROCESSOR = Meta(description="Return only runs of this processor, such as `load` or `main.load`.")
-_CONFIG = Meta(description="Return only runs of this config.")
-_MESSAGE = Meta(description="Return only runs that this message triggered.")
-_ERROR_TYPE = Meta(description="Return only runs that failed with this type of error.")
-_SLA = Meta(
-    description="Return only runs that met their SLA, or with `false` those that missed it."
-)
-_SEARCH = Meta(
-    description="The id of a run, or the beginning of a correlation id or, for one customer, of a "
-    "partition; at most 1,000 ended runs per kind are found.",
-)
 _PARAMETERS = Meta(description="Parameters that replace those of the run; null keeps them.")
 _CONFIG_PARAMETERS = Meta(
     description="Use the current parameters of the run's config instead of those of the run."
@@ -114,7 +97,7 @@ _CONFIG_PARAMETERS = Meta(
 _FORCE = Meta(
     description="End a claimed or running run now, without waiting for its worker to stop it."
 )
-_BEFORE = Meta(description="Return only runs listed after this one; alternative to a cursor.")
+_PROCESSOR = Meta(description="Count only runs of this processor, such as `load` or `main.load`.")
 _REASON = Meta(description="Reason for the action, stored with its record.", max_length=REASON_MAX)
 
 
@@ -132,7 +115,6 @@ class Runs:
             check_text("key", key)
         wanted = with_customer(self._names, submission)
         checked = check_many(self._names, [wanted])
-
         is_single = key is None and is_one_statement(self._names, checked)
 
         def created(tx: Tx) -> RunRef:
@@ -158,7 +140,6 @@ class Runs:
     def submit_many(self, submissions: Sequence[Submission]) -> Ids:
         """Create runs in one transaction and return their ids in order."""
         checked = check_many(self._names, [with_customer(self._names, s) for s in submissions])
-
         is_single = is_one_statement(self._names, checked)
 
         def body(tx: Tx) -> Sequence[int]:
@@ -200,7 +181,7 @@ class Runs:
         return self._store.read(body)
 
     def logs(self, run_id: RunId) -> RunLogs:
-        """Return the entries that the processor of a run logged.
+        """Return the log entries of a run.
 
         A worker stores them every few seconds and with the end of the run. They are kept as long as
         the history of runs.
@@ -213,7 +194,7 @@ class Runs:
         return self._store.read(body)
 
     def upstream(self, run_id: RunId) -> RunUpstream:
-        """Return what the processors of the phases before a run's phase reported in its flow."""
+        """Return the results that earlier phases of the run's flow reported."""
 
         def body(tx: Tx) -> RunUpstream:
             row = self._found(tx, run_id)
@@ -226,67 +207,59 @@ class Runs:
         self,
         *,
         customer: CustomerFilter = None,
-        state: Annotated[RunStateName | None, _STATE] = None,
-        since: Annotated[Time | None, Wire("start_date"), _START] = None,
-        until: Annotated[Time | None, Wire("end_date"), _END] = None,
-        pipeline: PipelineFilter = None,
-        processor: Annotated[Text | None, _PROCESSOR] = None,
-        config_id: Annotated[Text | None, _CONFIG] = None,
-        partition: PartitionFilter = None,
-        correlation_id: CorrelationFilter = None,
-        message_id: Annotated[Text | None, _MESSAGE] = None,
-        error_type: Annotated[Text | None, _ERROR_TYPE] = None,
-        is_sla_met: Annotated[bool | None, Wire("sla_met"), _SLA] = None,
-        search: Annotated[Text | None, _SEARCH] = None,
-        before: Annotated[Text | None, _BEFORE] = None,
+        sort: RunOrder = "newest",
+        before: Before = None,
         limit: PageLimit = 50,
         offset: Offset = 0,
         cursor: Cursor = None,
+        **filters: Unpack[RunFilters],
     ) -> Page[Run]:
         """List runs. Active runs come first, then ended ones, newest first.
 
-        A run that ends between two pages may appear twice, but is never missed.
+        Ended runs of a customer are in the order of their scheduled time; those of all customers,
+        if they are filtered by anything but an id, in the order of their end, and so are all with
+        `ended_since`, `ended_until` or `sort=ended_at`. A page may have fewer runs than `limit` if
+        few of many examined rows match; `next_cursor` continues the search. A run that ends between
+        two pages may appear twice, but is never missed.
         """
-        if state is not None and state not in tuple(RunState):
-            raise InvalidInput("state", f"one of {', '.join(RunState)}", state)
+        wanted = row_filter(self._names, filters, sort)
+        check_limit(limit)
+
+        def read(after: Sequence[Any] | None) -> tuple[Sequence[Run], RunPosition | None]:
+            def body(tx: Tx) -> RunsPart:
+                key = self._names.customer_key(tx, customer)
+                start: RunPosition | RunRow | None = None if after is None else RunPosition(*after)
+                if start is None and before is not None:
+                    start = self._found(tx, before)
+                skipped = 0 if start is not None else offset
+                part = run_page(tx, replace(wanted, customer=key, limit=limit + skipped), start)
+                return part._replace(rows=part.rows[skipped:])
+
+            part = self._store.read(body)
+            return [run_record(row) for row in part.rows], part.following
+
+        asked = {**filters, "customer": customer, "state": wanted.state, "sort": sort}
+        return paged_part(self._names, "runs", read, cursor=cursor, filters=asked)
+
+    def counts(
+        self,
+        *,
+        customer: CustomerFilter = None,
+        pipeline: PipelineFilter = None,
+        processor: Annotated[Text | None, _PROCESSOR] = None,
+    ) -> RunCounts:
+        """Count active runs by state, and the runs that ended in the last 24 hours.
+
+        At most 10,000 pending runs, and at most 10,000 ended runs of a customer, are counted.
+        """
         info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline")
-        wanted = replace(
-            RunFilter() if search is None else searched(search),
-            pipeline=None if info is None else info.pipeline_key,
-            processor=processor,
-            config_id=None if config_id is None else decode("cfg", config_id, "config_id"),
-            state=None if state is None else str(state),
-            partition=partition,
-            correlation_id=correlation_id,
-            message_id=message_id,
-            error_type=error_type,
-            sla_met=is_sla_met,
-            occurrence_from=0 if since is None else _micros(since, "since"),
-            occurrence_to=FAR_FUTURE if until is None else _micros(until, "until"),
-        )
-        filters = {
-            "customer": customer, "state": wanted.state, "since": since, "until": until,
-            "pipeline": pipeline, "processor": processor, "config_id": config_id,
-            "partition": partition, "correlation_id": correlation_id, "message_id": message_id,
-            "error_type": error_type, "search": search, "sla_met": is_sla_met,
-        }  # fmt: skip
+        key = None if info is None else info.pipeline_key
 
-        def read(after: Sequence[Any] | None) -> Sequence[RunRow]:
-            def body(tx: Tx) -> Sequence[RunRow]:
-                number = self._names.customer_key(tx, customer)
-                position = None if after is None else RunPosition(*after)
-                if position is None and before is not None:
-                    position = position_of(self._found(tx, before))
-                skipped = 0 if position is not None else offset
-                found = replace(wanted, customer=number, limit=limit + skipped)
-                return run_page(tx, found, position)[skipped:]
+        def body(tx: Tx) -> RunCounts:
+            number = self._names.customer_key(tx, customer)
+            return counts_record(run_count(tx, number, key, processor))
 
-            return self._store.read(body)
-
-        return paged(
-            self._names, "runs", read, cursor=cursor, limit=limit,
-            position=position_of, record=run_record, filters=filters,
-        )  # fmt: skip
+        return self._store.read(body)
 
     def cancel(
         self,
@@ -295,11 +268,11 @@ class Runs:
         reason: Annotated[str, _REASON] = "",
         force: Annotated[bool, _FORCE] = False,
     ) -> Cancellation:
-        """Cancel a pending run, or ask the worker to stop. Heartbeat responses carry the request.
+        """Cancel a pending run, or ask the worker to stop. Heartbeat responses contain the request.
 
-        A pending run is cancelled at once. For any other live run, a request is recorded, which its
-        holder carries out. `force` ends a run that ignores it: the run fails with STOP_IGNORED,
-        later writes of its holder are refused, and its limits are released.
+        A pending run is cancelled immediately. For any other live run, a request is recorded, which
+        its holder carries out. `force` ends a run that ignores it: the run fails with STOP_IGNORED,
+        later writes of its holder are rejected, and its limits are released.
         """
         number = self._number(run_id)
 
@@ -324,10 +297,10 @@ class Runs:
         parameters: Annotated[JsonObject | None, _PARAMETERS] = None,
         use_config_parameters: Annotated[bool, _CONFIG_PARAMETERS] = False,
     ) -> RunRef:
-        """Run an ended run again now, as a new chain of attempts.
+        """Run an ended run again now, with a new set of attempts.
 
         The new run has the scheduled time, the partition, the parameters and the SLA of the old
-        one, so that a scheduled occurrence that failed is processed.
+        one, so that a failed scheduled occurrence is processed.
         """
         number = self._number(run_id)
         if parameters is not None and use_config_parameters:
@@ -374,12 +347,6 @@ def _shown(checkpoint: RunCheckpoint) -> RunCheckpoint:
     return msgspec.structs.replace(checkpoint, state=redact(checkpoint.state))
 
 
-def _micros(at: object, field: str) -> Micros:
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidInput(field, "a datetime with a time zone", at, "Add tzinfo, for example UTC.")
-    return from_datetime(at)
-
-
 def _endpoint_url(pipelines: Mapping[str, PipelineInfo], row: RunRow) -> str | None:
     """Return the URL of a run's HTTP processor; None for other processors."""
     info = pipelines.get(row.pipeline)
@@ -396,7 +363,7 @@ def _cause(tx: Tx, row: RunRow) -> str | None:
 
 
 def _changed(tx: Tx, row: RunRow) -> RunInput | None:
-    """Return what the run of an incremental processor receives."""
+    """Return the input of an incremental processor's run."""
     received = {} if row.flow_id is None else inputs_of_flow(tx, row.flow_id)
     found = received.get((row.phase, row.processor))
     if found is None:
@@ -410,8 +377,8 @@ def _changed(tx: Tx, row: RunRow) -> RunInput | None:
 
 
 def _outlook(tx: Tx, row: RunRow, customer_key: CustomerKey | None) -> dict[str, Any]:
-    """Return what a run receives, by when it will probably end, and for an ended one which others
-    failed alike and until when it is kept, as fields of its record.
+    """Return fields of a run's record: its input, its estimated end and, for an ended run, similar
+    failures and its retention.
     """
     p50_at, p90_at = eta_of(tx, row)
     return {

@@ -66,6 +66,17 @@ SELECT g.finished_at - g.finished_at % 3600000000, g.final_state, count(*),
     sum(CASE WHEN {{breach_us}} > 0 THEN 1 ELSE 0 END)
 FROM gone g GROUP BY 1, 2
 
+-- fragment: cohorts_from_gone
+-- Runs of configs that ended for good, by occurrence; those of flows and of events belong to none.
+INSERT INTO cohort_sums (slot, processor, completed, dead, cancelled, ended_at)
+SELECT g.slot, g.processor, sum(CASE WHEN g.final_state = 'COMPLETED' THEN 1 ELSE 0 END),
+    sum(CASE WHEN g.is_dead THEN 1 ELSE 0 END),
+    sum(CASE WHEN g.final_state = 'COMPLETED' OR g.is_dead THEN 0 ELSE 1 END), max(g.finished_at)
+FROM gone g
+WHERE g.config_id IS NOT NULL AND g.flow_id IS NULL AND g.trigger_message_id IS NULL
+    AND g.retry_delay_us IS NULL
+GROUP BY g.slot, g.processor
+
 -- fragment: dead_from_gone
 INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,
     correlation_id, error_type, error_details, attempts, died_at)
@@ -81,7 +92,7 @@ SELECT h.config_id, max(h.finished_at),
         ELSE max(h.final_state) END,
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 0
         ELSE sum(CASE WHEN h.is_dead AND h.item_key = '' THEN 1 ELSE 0 END) END,
-    -- One letter: whether a run completed (c), failed for good (f) or was cancelled (x).
+    -- One letter: whether a run completed (c), failed permanently (f) or was cancelled (x).
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'c'
         WHEN max(CASE WHEN h.is_dead THEN 1 ELSE 0 END) = 1 THEN 'f'
         WHEN max(CASE WHEN h.final_state = 'CANCELLED' THEN 1 ELSE 0 END) = 1 THEN 'x'
@@ -131,6 +142,8 @@ WITH x AS MATERIALIZED (
     FROM retried t
 ), summed AS (
     {{sums_from_gone}}
+), counted AS (
+    {{cohorts_from_gone}}
 ), dead AS (
     {{dead_from_gone}}
 ), health AS (
@@ -186,6 +199,7 @@ SELECT t.created_at, 'run', t.run_id, t.customer, 'created', 'penstock', 'PENDIN
 FROM temp.gone g CROSS JOIN runs t ON t.run_id = g.retry_run_id
 WHERE g.retry_run_id IS NOT NULL;
 {{sums_from_gone}};
+{{cohorts_from_gone}};
 {{dead_from_gone}};
 {{health_from_gone}}
 {{health_conflict}};

@@ -578,6 +578,20 @@ SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
 -- scope: system (a lock, no rows)
 SELECT 1 WHERE :run_id IS NULL;
 
+-- name: cohort_reopen
+-- Take an ended run out of the sums of its occurrence, unless an earlier retry by hand did: a
+-- person retries it.
+-- scope: system (the caller has checked the run)
+INSERT INTO cohort_sums (slot, processor, completed, dead, cancelled, ended_at)
+SELECT h.slot, h.processor, CASE WHEN h.final_state = 'COMPLETED' THEN -1 ELSE 0 END,
+    CASE WHEN h.is_dead THEN -1 ELSE 0 END,
+    CASE WHEN h.final_state = 'COMPLETED' OR h.is_dead THEN 0 ELSE -1 END, h.finished_at
+FROM history h
+WHERE h.run_id = :run_id AND h.config_id IS NOT NULL AND h.flow_id IS NULL
+    AND h.trigger_message_id IS NULL AND NOT h.was_retried
+    AND NOT EXISTS (SELECT 1 FROM history k WHERE k.customer = h.customer AND k.slot = h.slot
+        AND k.parent_run_id = h.run_id);
+
 -- name: run_durations
 -- Durations of the newest executions of a live run's processor, for the same customer.
 -- scope: system (the caller has checked the run)

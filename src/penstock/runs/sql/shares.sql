@@ -9,7 +9,7 @@ WHERE rerank_after IS NOT NULL ORDER BY customer LIMIT 1
 
 -- name: rerank_begin
 -- The ranks of the customer continue from the fair clocks, as if it had no run waiting. Its runs in
--- the queues of limits are ranked again at once. Returns the last run that is to be ranked again.
+-- the queues of limits are ranked again immediately. Returns the last run that is to be ranked again.
 -- scope: system (fairness across customers)
 UPDATE fair_ranks SET fair_rank = coalesce((
     SELECT max(k.fair_rank) FROM fair_ranks k

@@ -20,9 +20,12 @@ def emit_ends_after_commit(
 
     def emit() -> None:
         found = {one.run_id: one for one in stored}
+        known = [end for end in ends if end.run_id in found]
         emit_ends(
             events,
-            [(end, found[end.run_id], held.get(end.run_id)) for end in ends if end.run_id in found],
+            known,
+            [found[end.run_id] for end in known],
+            [held.get(end.run_id) for end in known],
         )
 
     tx.after_commit(emit)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.clock import FAR_FUTURE
 from penstock.core.naming import CustomerKey, PoolKey, ProcessorKey
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT, queue_leave
@@ -20,7 +19,7 @@ from penstock.runs.states import Admission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What to claim, and for whom. `start` marks the runs RUNNING because they start at once."""
+    """Parameters of a claim. `start` marks the runs RUNNING; they start immediately."""
 
     pool_key: PoolKey
     processors: Sequence[int]
@@ -118,7 +117,7 @@ def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def run_finish_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
-    """End runs whose token is current. Stale ones are ignored and leave no trace.
+    """End runs whose token is current. Stale ones are ignored.
 
     If a batch ends a run twice (a worker retried its own call), the first end counts.
     """
@@ -165,80 +164,6 @@ def run_get(tx: Tx, run_id: int, customer_key: CustomerKey | None = None) -> Run
     return None if row is None else run_of_row(row)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    """Filter and page of a list of runs; (occurrence_before, before) continues an earlier page."""
-
-    customer: int | None = None
-    config_id: int | None = None
-    pipeline: int | None = None
-    processor: str | None = None
-    """Name of a processor, or phase and name with a dot between them."""
-    state: str | None = None
-    partition: str | None = None
-    correlation_id: str | None = None
-    message_id: str | None = None
-    error_type: str | None = None
-    sla_met: bool | None = None
-    prefix: str | None = None
-    """Prefix of a correlation id or partition, for live runs; `ids` has the ended runs."""
-    prefix_end: str | None = None
-    ids: Sequence[int] = ()
-    """Runs that a search found; they need no prefix."""
-    occurrence_from: int = 0
-    occurrence_to: int = FAR_FUTURE
-    occurrence_before: int = FAR_FUTURE
-    before: int = FAR_FUTURE
-    limit: int = 50
-    offset: int = 0
-
-
-def run_list_live(tx: Tx, wanted: RunFilter) -> list[RunRow]:
-    """Return queued, claimed and running runs, newest first."""
-    name = "run_list_live" if wanted.customer is None else "run_list_live_customer"
-    return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
-
-
-def run_longest(tx: Tx, customer_key: CustomerKey | None, limit: int) -> list[RunRow]:
-    """Return the runs that have been executing longest, the longest first."""
-    params = {"customer": customer_key, "limit": limit}
-    return [run_of_row(row) for row in tx.rows("run_longest", params)]
-
-
-def run_list_ended(tx: Tx, wanted: RunFilter) -> list[RunRow]:
-    """Return ended runs, newest first: all runs of one customer by scheduled time, others by id."""
-    if wanted.prefix is not None:
-        name = "run_list_ended_ids"
-    elif wanted.correlation_id is not None:
-        name = "run_list_ended_correlation"
-    elif wanted.message_id is not None:
-        name = "run_list_ended_message"
-    elif wanted.customer is None:
-        name = "run_list_ended"
-    elif wanted.partition is not None:
-        name = "run_list_ended_partition"
-    else:
-        name = "run_list_ended_customer"
-    return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
-
-
-def run_search_ended(tx: Tx, wanted: RunFilter, n: int) -> list[int]:
-    """Return at most `n` ended runs by prefix of the correlation id, and `n` by partition.
-
-    Partitions are searched only for one customer, because other customers have the same ones.
-    """
-    params = {
-        "prefix": wanted.prefix,
-        "prefix_end": wanted.prefix_end,
-        "customer": wanted.customer,
-        "n": n,
-    }
-    found = [row[0] for row in tx.rows("run_search_correlation", params)]
-    if wanted.customer is not None:
-        found += [row[0] for row in tx.rows("run_search_partition", params)]
-    return found
-
-
 def run_chain(tx: Tx, run: RunRow, customer_key: CustomerKey) -> list[RunRow]:
     """Return the ended attempts of a run, oldest first."""
     root = run.root_run_id or run.run_id
@@ -276,10 +201,6 @@ def run_count_ready(tx: Tx, pool_key: PoolKey, limit: int) -> int:
     return int(tx.rows("run_count_ready", {"pool": pool_key, "limit": limit})[0][0])
 
 
-def _params(wanted: RunFilter) -> dict[str, object]:
-    return {name: getattr(wanted, name) for name in RunFilter.__slots__} | {"ids": list(wanted.ids)}
-
-
 def run_of_row(row: tuple[object, ...]) -> RunRow:
     """Build a run from a row of `live_columns` or `ended_columns`."""
     run = RunRow._make(row)
@@ -300,3 +221,8 @@ def run_live_of_item(
 def run_retry_lock(tx: Tx, run_id: int) -> None:
     """Lock a run against a concurrent retry until the transaction ends; read after this call."""
     tx.rows("run_retry_lock", {"run_id": run_id})
+
+
+def cohort_reopen(tx: Tx, run_id: int) -> None:
+    """Count an ended run as under way again: a person retries it."""
+    tx.run("cohort_reopen", {"run_id": run_id})

@@ -32,7 +32,7 @@ WHERE b.failures > 0 {{breaker_page}}
 ORDER BY b.customer, b.pipeline, b.partition, b.phase LIMIT :limit;
 
 -- name: breaker_reset
--- Close a breaker and forget its failures.
+-- Close a breaker and clear its failures.
 -- scope: system (the caller has looked up the customer)
 DELETE FROM breakers WHERE customer = :customer AND pipeline = :pipeline
     AND partition = :partition AND phase = :phase RETURNING phase;

@@ -8,7 +8,7 @@ from penstock.db.store import Tx, first
 from penstock.flows.explain.store.load import FactLoader
 from penstock.flows.explain.why_config import ConfigFact, EventTopicFact, MissedFact
 from penstock.flows.store.flows import flow_open_for_config
-from penstock.runs.store.runs import RunFilter, run_list_live
+from penstock.runs.store.lists.pages import RunFilter, run_list_live
 from penstock.schedules.rows import ConfigRow
 from penstock.schedules.store.schedule import ledger_list
 

@@ -10,7 +10,9 @@ from penstock.cli import output
 from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import INTERVENTION
 from penstock.cli.rows import collect
+from penstock.core.records.record import to_json_value
 from penstock.flows.gates.records import Intervention
+from penstock.recovery.cli.impact import print_impact
 
 Status = Literal["open", "resolved", "all"]
 STATUS = click.Choice(["open", "resolved", "all"])
@@ -18,7 +20,7 @@ STATUS = click.Choice(["open", "resolved", "all"])
 
 @click.group(cls=Group)
 def interventions() -> None:
-    """List, show and resolve what needs a human decision."""
+    """List, show and resolve items that need a human decision."""
 
 
 @interventions.command("list")
@@ -128,13 +130,15 @@ def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> N
 @dry_run_option
 @click.pass_obj
 def approve(app: App, intervention_id: str, reason: str, expires: str) -> None:
-    """Approve to start without what is missing, and continue.
+    """Approve starting without the missing data, and continue.
 
     Grants an override for this gate, resolves the item and evaluates the gate immediately. A phase
-    that starts under an override is degraded.
+    that starts under an override is degraded. Prints what runs, what is written again, which limits
+    and service levels that concerns, and how long it will probably take.
     """
     with app.connect() as client:
         item = client.interventions.get(intervention_id)
+        impact = client.recovery.approval_impact(intervention_id)
         made = client.interventions.approve(intervention_id, reason, expires)
         now = client.now()
     where = f"{item.pipeline} {item.partition} {item.phase}"
@@ -144,4 +148,9 @@ def approve(app: App, intervention_id: str, reason: str, expires: str) -> None:
         f"{made.override_id}: {where} may start without {without} until {until}; "
         f"{intervention_id} is resolved and the gate is evaluated now."
     )
-    app.emit(made, lambda: click.echo(output.escape_control(text)))
+
+    def show() -> None:
+        print_impact(impact, is_dry_run=False)
+        click.echo(output.escape_control(text))
+
+    app.emit({**to_json_value(made), "impact": to_json_value(impact)}, show)
