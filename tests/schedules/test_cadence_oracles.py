@@ -23,6 +23,7 @@ from penstock.core.utc_offsets import timezone_names
 from penstock.schedules import cadence
 from penstock.schedules.cadence import Cadence, CatchUp, cron, every
 from penstock.schedules.misfire import plan_misfires
+from tests.kits.effort import effort
 from tests.schedules.cron_grammar import EXPRESSIONS, FIXED_HOURS
 
 START, END = parse_iso("2024-01-01T00:00:00Z"), parse_iso("2028-01-01T00:00:00Z")
@@ -46,7 +47,7 @@ CADENCES = st.one_of(
 
 
 @given(EXPRESSIONS, TIMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(100, 300), deadline=None)
 def test_croniter_agrees_in_utc(expr: str, t: int) -> None:
     """An independent implementation yields the same times."""
     ours = _cron_or_skip(expr)
@@ -61,7 +62,7 @@ def test_croniter_agrees_in_utc(expr: str, t: int) -> None:
 
 
 @given(EXPRESSIONS, TIMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(100, 300), deadline=None)
 def test_cronsim_agrees_in_utc(expr: str, t: int) -> None:
     """The search of cronsim, whose parser we use, yields the same times."""
     ours = _cron_or_skip(expr)
@@ -72,7 +73,7 @@ def test_cronsim_agrees_in_utc(expr: str, t: int) -> None:
 
 
 @given(CADENCES, TIMES, TIMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(100, 300), deadline=None)
 def test_times_are_ordered_and_backward_search_agrees_with_forward(
     rule: Cadence, t: int, anchor: int
 ) -> None:
@@ -95,7 +96,7 @@ def test_times_are_ordered_and_backward_search_agrees_with_forward(
 
 
 @given(CADENCES, TIMES, st.integers(0, 3 * DAY))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(100, 300), deadline=None)
 def test_times_do_not_depend_on_the_start_of_the_search(rule: Cadence, t: int, ahead: int) -> None:
     """The times after a later start are a suffix of those after an earlier start."""
     listed = cadence.occurrences_between(rule, t, t + 4 * DAY, 500)
@@ -113,7 +114,7 @@ def test_times_do_not_depend_on_the_start_of_the_search(rule: Cadence, t: int, a
     st.tuples(st.integers(0, 3 * DAY), st.integers(0, DAY)),
     st.booleans(),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=effort(100, 500), deadline=None)
 def test_every_occurrence_is_started_or_missed_exactly_once(
     rule: Cadence, t: int, late: int, catch_up: CatchUp, limits: tuple[int, int], on_grid: bool
 ) -> None:
@@ -158,7 +159,7 @@ def _check_policy(
 @given(
     st.text(max_size=40) | st.text("0123456789*/-,LW#@ \tMONJA", max_size=30), st.text(max_size=20)
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=effort(100, 250), deadline=None)
 def test_any_text_is_parsed_or_rejected(expr: str, zone: str) -> None:
     """Any text yields a cadence that fires, or an error that names the field."""
     for pair in ((expr, "UTC"), ("@daily", zone)):

@@ -18,6 +18,7 @@ from penstock.core.clock import MINUTE, from_datetime
 from penstock.core.utc_offsets import offset_period_at, timezone_names
 from penstock.schedules import cadence
 from penstock.schedules.cadence import cron
+from tests.kits.effort import effort
 
 AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in timezone_names()})
 SPECIAL_CASES = {
@@ -43,9 +44,19 @@ SECOND = timedelta(seconds=1)
 
 
 def zones_of(area: str) -> list[str]:
+    """Return the zones of an area; `make test` leaves out those that behave like another."""
     if area == "(none)":
-        return sorted(name for name in timezone_names() if "/" not in name)
-    return sorted(name for name in timezone_names() if name.startswith(f"{area}/"))
+        names = sorted(name for name in timezone_names() if "/" not in name)
+    else:
+        names = sorted(name for name in timezone_names() if name.startswith(f"{area}/"))
+    return effort(list({behaviour(name): name for name in names}.values()), names)
+
+
+def behaviour(zone: str) -> tuple[object, ...]:
+    """Return the offsets of a zone from 2024 to 2027 and when they change."""
+    info, found = ZoneInfo(zone), changes(zone, 2024, 2027)
+    first = datetime(2024, 1, 1, tzinfo=UTC)
+    return found, *(offset(info, moment) for moment in (first, *found))
 
 
 @cache

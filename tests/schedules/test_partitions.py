@@ -18,7 +18,7 @@ from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.flows.rows import FlowFilter
 from penstock.flows.store.flows import flow_list
 from penstock.runs.records import Submission
-from penstock.runs.store.runs import RunFilter, run_list_live
+from penstock.runs.store.lists.pages import RunFilter, run_list_live
 from penstock.schedules.cadence import cron, every
 from penstock.schedules.preview import repeated_partition
 from penstock.schedules.records import Config, ConfigChange, StoredConfig

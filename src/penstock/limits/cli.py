@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -14,6 +14,8 @@ from penstock.cli.rows import collect
 from penstock.core.errors import InvalidInput
 from penstock.limits.records import Limit, LimitDetail
 
+SHOWN = ("all", "line", "learned")
+CHANGES = 10
 LIMIT = click.IntRange(1, 10_000)
 
 
@@ -23,12 +25,16 @@ def limits() -> None:
 
 
 @limits.command("list")
+@click.option("--show", type=click.Choice(SHOWN), default="all", show_default=True,
+              help="line: with a queue; learned: lowered by quota errors.")  # fmt: skip
+@click.option("--search", "q", metavar="TEXT", help="Part of a name, or the id of a run.")
 @click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
-def list_(app: App, limit: int) -> None:
+def list_(app: App, /, limit: int, **given: Any) -> None:
     """List limits by name, with used, configured and learned capacity and the queue length."""
     with app.connect() as client:
-        page = collect(lambda n, cursor: client.limits.list(limit=n, cursor=cursor), limit)
+        page = collect(lambda n, cursor: client.limits.list(**given, limit=n, cursor=cursor), limit)
+    is_filtered = given["show"] != "all" or given["q"]
     app.emit_page(
         page,
         {
@@ -36,10 +42,13 @@ def list_(app: App, limit: int) -> None:
             "HELD": lambda one: one.held,
             "CAPACITY": _capacity,
             "RATE": _rate,
+            "LAST MINUTE": lambda one: one.used_last_minute,
             "WAITING": lambda one: one.waiting + one.waiting_runs,
             "QUOTA ERRORS": lambda one: one.quota_errors or None,
         },
-        empty="No limits yet: limits.slot(NAME) creates one on first use, or create it with "
+        empty="No limits match."
+        if is_filtered
+        else "No limits yet: limits.slot(NAME) creates one on first use, or create it with "
         "penstock limits set NAME --capacity 10",
     )
 
@@ -62,10 +71,14 @@ def show(app: App, name: str) -> None:
     type=click.IntRange(0),
     help="Maximum number of slots held at once; 0 grants none.",
 )
-@click.option("--adaptive/--fixed", default=None, help="Whether quota errors lower the capacity.")
+@click.option(
+    "--adaptive/--fixed", default=None, help="Lower the capacity temporarily after quota errors."
+)
 @click.option("--floor", type=click.IntRange(1), help="Lowest capacity that --adaptive may reach.")
 @click.option("--rate", type=float, metavar="N", help="Tokens per second.")
-@click.option("--burst", type=click.IntRange(1), help="Token bucket size; default: 1 s worth.")
+@click.option(
+    "--burst", type=click.IntRange(1), help="Token bucket size; defaults to one second's worth."
+)
 @click.option("--lease", metavar="DURATION", help="Lifetime of a slot without renewal.")
 @click.option("--grace", metavar="DURATION", help="How long an expired slot still counts as held.")
 @click.option("--queue-max", type=click.IntRange(0), help="Maximum length of the queue.")
@@ -123,6 +136,7 @@ def _show(found: LimitDetail, now: int) -> None:
     output.print_facts(
         [
             ("rate", f"{rate}, burst {limit.burst or 'one second'}" if rate else None),
+            ("last minute", f"{limit.used_last_minute} granted" if rate else None),
             ("adaptive", f"down to {limit.floor}" if limit.is_adaptive else None),
             ("quota errors", None if quota is None else
              f"{limit.quota_errors}, the last {output.format_time_short(quota, now)}"),
@@ -135,7 +149,7 @@ def _show(found: LimitDetail, now: int) -> None:
     )  # fmt: skip
     if found.holders:
         output.print_table(
-            ("LEASE", "HOLDER", "RUN", "WEIGHT", "SINCE", "TOKEN"),
+            ("LEASE", "HOLDER", "RUN", "WEIGHT", "SINCE", "RENEWED", "TOKEN"),
             [
                 (
                     one.lease_id,
@@ -143,6 +157,7 @@ def _show(found: LimitDetail, now: int) -> None:
                     one.run_id,
                     one.weight,
                     output.format_time_short(one.since, now),
+                    _when(one.renewed_at, now),
                     one.fencing_token,
                 )
                 for one in found.holders
@@ -150,10 +165,27 @@ def _show(found: LimitDetail, now: int) -> None:
         )
     if found.queue:
         output.print_table(
-            ("POSITION", "WAITING", "RUN", "WEIGHT", "SINCE"),
+            ("POSITION", "WAITING", "RUN", "WEIGHT", "SINCE", "TURN ABOUT"),
             [
                 (one.position, one.holder, one.run_id, one.weight,
-                 output.format_time_short(one.asked_at, now))
+                 output.format_time_short(one.asked_at, now), _when(one.likely_at, now))
                 for one in found.queue
             ],
         )  # fmt: skip
+    if found.capacity_series:
+        output.print_table(
+            ("CHANGED", "FROM", "TO", "CAUSE"),
+            [
+                (output.format_time_short(one.at, now), _bound(one.before), _bound(one.capacity),
+                 one.cause)
+                for one in found.capacity_series[-CHANGES:]
+            ],
+        )  # fmt: skip
+
+
+def _when(at: datetime | None, now: int) -> str | None:
+    return None if at is None else output.format_time_short(at, now)
+
+
+def _bound(capacity: int | None) -> str:
+    return "any" if capacity is None else str(capacity)

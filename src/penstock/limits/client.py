@@ -6,7 +6,9 @@ customer has no access to them (`why` shows what its own runs wait for).
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Final, Literal, TypeAlias
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
@@ -14,10 +16,13 @@ from penstock.core.clock import MINUTE
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import decode
+from penstock.core.naming import LIMIT_NAME_MAX
 from penstock.core.records.parameters import Reason
 from penstock.core.records.record import UNSET, DurationInput, Meta, Page, UnsetType
 from penstock.db.store import Transactions, Tx
+from penstock.limits.estimates import estimated_grants, median_hold
 from penstock.limits.from_rows import (
+    capacity_record,
     history_record,
     lease_record,
     limit_record,
@@ -29,10 +34,16 @@ from penstock.limits.records import Limit, LimitDetail, LimitLease, LimitName, W
 from penstock.limits.rules import check_limit_name, parse_limit_settings
 from penstock.limits.store.limits import limit_declare, limit_force_release, limit_get
 from penstock.limits.store.reads import (
+    LimitEvent,
+    LimitView,
+    limit_capacities,
     limit_history,
     limit_holders,
+    limit_learned,
     limit_list,
+    limit_of_run,
     limit_queue,
+    limit_queued,
     limit_recent_waits,
 )
 from penstock.pipelines.declare.limit_needs import customer_of_limit
@@ -42,13 +53,25 @@ __all__ = ["Limits"]
 DETAIL_ROWS_MAX = 200
 WINDOW_US = 5 * MINUTE
 
+SHOWN: Final = ("all", "line", "learned")
+Show: TypeAlias = Annotated[
+    Literal["all", "line", "learned"],
+    Meta(
+        description="All limits, those that something waits for (`line`), or those whose capacity "
+        "quota errors have lowered (`learned`); at most 1,000 of the last two."
+    ),
+]
+Search: TypeAlias = Annotated[
+    Annotated[str, Meta(max_length=LIMIT_NAME_MAX)] | None,
+    Meta(description="Part of a limit's name, or the id of a run that holds or waits for it."),
+]
 _LEASE_ID = Meta(description="Id of the lease (`lease_…`).", max_length=64)
 _CAPACITY = Meta(description="Total weight that may be held at once; 10 for a new limit.")
 _ADAPTIVE = Meta(description="Whether quota errors lower the capacity temporarily.")
-_FLOOR = Meta(description="Lowest capacity that quota errors may cause.")
+_FLOOR = Meta(description="Lowest capacity that quota errors may reduce it to.")
 _RATE = Meta(description="Tokens added per second; null for no rate limit.")
 _BURST = Meta(description="Maximum number of accumulated tokens; one second's worth when null.")
-_LEASE = Meta(description="Time that a slot is held without renewal, such as `10m`.")
+_LEASE = Meta(description="Time after which a slot expires without renewal, such as `10m`.")
 _GRACE = Meta(description="Time that an expired slot still counts as held, such as `30s`.")
 _QUEUE_MAX = Meta(description="Maximum number of waiting callers; null for no maximum.")
 
@@ -61,19 +84,34 @@ class Limits:
         self._names = names
         self._actor = actor
 
-    def list(self, *, limit: PageLimit = 50, cursor: Cursor = None) -> Page[Limit]:
+    def list(
+        self,
+        *,
+        show: Show = "all",
+        q: Search = None,
+        limit: PageLimit = 50,
+        cursor: Cursor = None,
+    ) -> Page[Limit]:
         """List limits by name, with their current use."""
         self._names.require_unscoped("limits")
+        if show not in SHOWN:
+            raise InvalidInput("show", f"one of {', '.join(SHOWN)}", show)
+
+        def read(after: Sequence[str] | None) -> Sequence[tuple[LimitView, int]]:
+            start = after[0] if after else ""
+            return self._store.read(
+                lambda tx: [(one, tx.now()) for one in _found(tx, show, q, start, limit)]
+            )
+
         return paged(
             self._names,
             "limits",
-            lambda after: self._store.read(
-                lambda tx: limit_list(tx, after=after[0] if after else "", n=limit)
-            ),
+            read,
             cursor=cursor,
             limit=limit,
-            position=lambda view: [view.limit.name],
-            record=limit_record,
+            position=lambda row: [row[0].limit.name],
+            record=lambda row: limit_record(*row),
+            filters={"show": show, "q": q},
         )
 
     def get(self, name: LimitName) -> LimitDetail:
@@ -100,7 +138,7 @@ class Limits:
         grace: Annotated[DurationInput | UnsetType, _GRACE] = UNSET,
         queue_max: Annotated[int | UnsetType | None, _QUEUE_MAX] = UNSET,
     ) -> LimitDetail:
-        """Create or change a limit. Omitted settings keep their values; changes apply at once."""
+        """Create or change a limit, effective immediately. Omitted settings keep their values."""
         self._names.require_unscoped("limits")
         check_limit_name(name)
         given = {
@@ -122,7 +160,7 @@ class Limits:
         return self._store.write(body)
 
     def release(self, lease_id: Annotated[str, _LEASE_ID], reason: Reason) -> LimitLease:
-        """Take a slot from its holder and grant it to the next waiter. The old token is invalid."""
+        """Take a slot from its holder and grant it to the next waiter. Its token is now invalid."""
         self._names.require_unscoped("limits")
         check_text("reason", reason)
         try:
@@ -149,17 +187,49 @@ def _refuse_maximum(tx: Tx, name: str) -> None:
         raise InvalidInput("name", "a limit that is not a customer's maximum", name, fix)
 
 
+def _found(tx: Tx, show: str, q: str | None, after: str, n: int) -> list[LimitView]:
+    """Return the limits that a list shows; `q` is a part of the name or the id of a run."""
+    chosen = None
+    if show != "all":
+        chosen = set(limit_queued(tx) if show == "line" else limit_learned(tx))
+    if q is not None and q.lower().startswith("run_"):
+        with suppress(InvalidInput):
+            own = set(limit_of_run(tx, decode("run", q)))
+            chosen = own if chosen is None else chosen & own
+            q = None
+    return limit_list(
+        tx, part=q or None, ids=None if chosen is None else sorted(chosen), after=after, n=n
+    )
+
+
 def _detail(tx: Tx, name: str) -> LimitDetail:
     found = limit_list(tx, name=name, n=1)
     if not found:
         raise NotFound("limit", name)
-    number = found[0].limit.limit_id
-    history = limit_history(tx, number)
-    queue = limit_queue(tx, number, DETAIL_ROWS_MAX)
-    return LimitDetail(
-        limit=limit_record(found[0]),
-        waits=wait_times(history),
-        holders=[lease_record(row) for row in limit_holders(tx, number, DETAIL_ROWS_MAX)],
-        queue=[waiter_record(position, row) for position, row in enumerate(queue, 1)],
-        history=[history_record(event) for event in history],
+    limit, now = found[0].limit, tx.now()
+    history = limit_history(tx, limit.limit_id)
+    queue = limit_queue(tx, limit.limit_id, DETAIL_ROWS_MAX)
+    holders = limit_holders(tx, limit.limit_id, DETAIL_ROWS_MAX)
+    grants = estimated_grants(
+        [row.weight for row in queue],
+        [(row.since_at, row.weight) for row in holders],
+        effective=limit.effective,
+        hold=median_hold([one.at - (one.since_at or one.at) for one in history if _is_hold(one)]),
+        now=now,
     )
+    return LimitDetail(
+        limit=limit_record(found[0], now),
+        waits=wait_times(history),
+        holders=[lease_record(row) for row in holders],
+        queue=[
+            waiter_record(position, row, granted_at)
+            for position, (row, granted_at) in enumerate(zip(queue, grants, strict=True), 1)
+        ],
+        history=[history_record(event) for event in history],
+        capacity_series=[capacity_record(row) for row in limit_capacities(tx, limit.limit_id)],
+    )
+
+
+def _is_hold(event: LimitEvent) -> bool:
+    """Return whether a row of the history is a hold that ended, not a wait or an error."""
+    return event.since_at is not None and event.outcome in ("released", "expired", "forced")

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.clock import Micros
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
 from penstock.core.records.record import seconds, time, time_or_none
-from penstock.limits.records import Limit, LimitHistory, LimitLease, LimitWaiter, WaitTimes
-from penstock.limits.store.reads import LimitEvent, LimitView
+from penstock.limits.estimates import taken_last_minute
+from penstock.limits.records import (
+    CapacityChange,
+    Limit,
+    LimitHistory,
+    LimitLease,
+    LimitWaiter,
+    WaitTimes,
+)
+from penstock.limits.store.reads import CapacityRow, LimitEvent, LimitView
 from penstock.limits.store.rows import LeaseRow, TicketRow
 
 
-def limit_record(view: LimitView) -> Limit:
-    """Return the record of a limit."""
+def limit_record(view: LimitView, now: Micros) -> Limit:
+    """Convert a limit row to its public record."""
     row = view.limit
+    used = taken_last_minute(now, minute=row.minute, taken=row.taken, before=row.taken_before)
     return Limit(
         name=row.name,
         capacity=row.capacity,
@@ -35,6 +45,7 @@ def limit_record(view: LimitView) -> Limit:
         last_quota_error_at=time_or_none(row.last_quota_at),
         updated_at=time(row.updated_at),
         updated_by=row.updated_by,
+        used_last_minute=None if row.rate is None else used,
     )
 
 
@@ -49,10 +60,18 @@ def lease_record(row: LeaseRow) -> LimitLease:
         asked_at=time(row.requested_at),
         since=time(row.since_at),
         until=time_or_none(row.until_at),
+        renewed_at=time_or_none(_renewed_at(row)),
     )
 
 
-def waiter_record(position: int, row: TicketRow) -> LimitWaiter:
+def _renewed_at(row: LeaseRow) -> Micros | None:
+    """Return when a lease was last renewed: a renewal lasts for its duration."""
+    if row.until_at is None or row.lease_us is None:
+        return None
+    return max(row.since_at, row.until_at - row.lease_us)
+
+
+def waiter_record(position: int, row: TicketRow, likely_at: Micros | None) -> LimitWaiter:
     """Return the record of a waiting caller."""
     return LimitWaiter(
         position=position,
@@ -60,6 +79,14 @@ def waiter_record(position: int, row: TicketRow) -> LimitWaiter:
         run_id=id_or_none("run", row.run_id),
         weight=row.weight,
         asked_at=time(row.asked_at),
+        likely_at=time_or_none(likely_at),
+    )
+
+
+def capacity_record(row: CapacityRow) -> CapacityChange:
+    """Return the record of a change of a limit's capacity."""
+    return CapacityChange(
+        at=time(row.at), capacity=row.capacity, before=row.before, cause=row.cause
     )
 
 

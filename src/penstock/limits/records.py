@@ -8,6 +8,7 @@ from penstock.core.naming import LIMIT_NAME_MAX
 from penstock.core.records.record import Meta, Record, Seconds, Time, field
 
 __all__ = [
+    "CapacityChange",
     "Limit",
     "LimitDetail",
     "LimitHistory",
@@ -30,23 +31,23 @@ class Limit(Record):
     capacity: int | None
     """Total weight that may be held at once; null for no bound."""
     effective_capacity: int | None
-    """Weight that may currently be held, after learning; null for no limit."""
+    """Weight that may currently be held, with the learned capacity applied; null for no limit."""
     learned_capacity: float | None
     """Capacity learned from quota errors; null if nothing was learned."""
     is_adaptive: bool = field(name="adaptive")
     """Whether quota errors lower the capacity temporarily."""
     floor: int
-    """Lowest capacity that quota errors may cause."""
+    """Lowest capacity that quota errors may reduce it to."""
     rate: float | None
     """Tokens added per second; null for no rate limit."""
     burst: int | None
     """Maximum number of accumulated tokens; one second's worth when null."""
     lease: Seconds = field(name="lease_seconds")
-    """Seconds that a slot is held without renewal."""
+    """Seconds after which a slot expires if it is not renewed."""
     grace: Seconds = field(name="grace_seconds")
     """Seconds that an expired slot still counts as held."""
     queue_max: int | None
-    """Maximum number of waiting callers; more are refused. Null for no maximum."""
+    """Maximum number of waiting callers; further ones are rejected. Null for no maximum."""
     held: int
     """Total weight that is held now."""
     holders: int
@@ -63,6 +64,8 @@ class Limit(Record):
     """Time of the last change."""
     updated_by: str
     """Name of the key or user that changed it last."""
+    used_last_minute: int | None = None
+    """About how many tokens were granted in the last 60 seconds; null without a rate."""
 
 
 class LimitLease(Record):
@@ -77,13 +80,15 @@ class LimitLease(Record):
     weight: int
     """Weight of the slot, counted against the capacity."""
     fencing_token: int
-    """Token that increases with every slot; sinks refuse writes with an older one."""
+    """Fencing token, which increases with every slot; sinks reject writes with an older one."""
     asked_at: Time
     """Time at which the slot was requested."""
     since: Time
     """Time at which the slot was granted."""
     until: Time | None
     """Time at which the slot expires; null if it is held until its run ends."""
+    renewed_at: Time | None = None
+    """Time at which the holder last renewed it, or was granted it; null if it never expires."""
 
 
 class LimitWaiter(Record):
@@ -99,6 +104,21 @@ class LimitWaiter(Record):
     """Weight of the slot, counted against the capacity."""
     asked_at: Time
     """Time at which the slot was requested."""
+    likely_at: Time | None = field(name="turn_at", default=None)
+    """Time at which it is likely to get its slot, from recent holds; null if that is unknown."""
+
+
+class CapacityChange(Record):
+    """A change of a limit's effective capacity."""
+
+    at: Time
+    """Time of the change."""
+    capacity: int | None
+    """Weight that could be held from then on; null for no bound."""
+    before: int | None
+    """Weight that could be held until then; null for no bound."""
+    cause: Annotated[str, Meta(examples=["quota"])]
+    """`set` by a person, lowered by a `quota` error, or raised by `success`."""
 
 
 class LimitHistory(Record):
@@ -148,3 +168,5 @@ class LimitDetail(Record):
     """Waiting callers in order; at most 200."""
     history: list[LimitHistory]
     """The last 100 waits and holds."""
+    capacity_series: list[CapacityChange] = field(default_factory=list)
+    """The last 100 changes of the effective capacity, oldest first."""

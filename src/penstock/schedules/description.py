@@ -7,9 +7,11 @@ from typing import Any
 
 from penstock.core.clock import format_duration
 from penstock.core.ids import stable_fraction
+from penstock.runs.attempt_result import FAILURES_ALERT
 from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType
 from penstock.schedules.config_input import ConfigInput
 from penstock.schedules.cron.words import cron_text
+from penstock.schedules.records import ConfigHealthWord
 from penstock.schedules.rows import ConfigRow
 
 
@@ -25,12 +27,23 @@ def cadence_of(config: ConfigRow) -> Cadence | None:
 
 
 def schedule_text(config: ConfigRow) -> str:
-    """Return the schedule of a config in words."""
+    """Return the schedule of a config in plain language."""
     if config.schedule_cron:
         return f"{cron_text(config.schedule_cron)}, {config.timezone}"
     if config.interval_us:
         return f"every {format_duration(config.interval_us)}"
     return f"when a message arrives on {config.event_topic}"
+
+
+def health_of_config(config: ConfigRow) -> ConfigHealthWord:
+    """Return the health of a config: whether it starts, and how its last runs ended."""
+    if config.is_paused:
+        return "paused"
+    if not config.is_active:
+        return "off"
+    if config.consecutive_failures >= FAILURES_ALERT:
+        return "failing"
+    return "at_risk" if config.consecutive_failures else "well"
 
 
 def describe(config: ConfigRow) -> dict[str, Any]:

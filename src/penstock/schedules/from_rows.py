@@ -15,7 +15,7 @@ from penstock.pipelines.partition import partition_at, partition_rule_of
 from penstock.pipelines.plan import mode_and_partition
 from penstock.runs.attempt_result import FAILURES_DISABLE
 from penstock.runs.store.admission import PauseRow
-from penstock.schedules.description import schedule_text
+from penstock.schedules.description import health_of_config, schedule_text
 from penstock.schedules.preview import Occurrence
 from penstock.schedules.records import (
     AuditEntry,
@@ -75,13 +75,14 @@ def config_record(row: ConfigRow) -> StoredConfig:
         failures_until_disabled=max(FAILURES_DISABLE - row.consecutive_failures, 0)
         if row.is_active
         else None,
+        health=health_of_config(row),
     )
 
 
 def preview_record(
     occurrences: Iterable[Occurrence], info: PipelineInfo | None = None, zone: str = "UTC"
 ) -> SchedulePreview:
-    """Return the record of future occurrences; of a config's, with what they process."""
+    """Return the record of future occurrences; for a config, with mode and partition."""
     found = []
     for one in occurrences:
         mode, partition = (None, None) if info is None else _target(info, one.at, zone)
@@ -134,7 +135,7 @@ def missed_record(row: LedgerEntry) -> MissedOccurrences:
 
 
 def pause_record(row: PauseRow) -> Pause:
-    """Return the record of a pause."""
+    """Convert a pause row to its public record."""
     named = row.customer_id if row.scope == "customer" else row.pipeline
     return Pause(
         scope=cast("PauseScope", row.scope),

@@ -40,6 +40,7 @@ __all__ = [
 ScheduleTypeName: TypeAlias = Literal["CRON", "INTERVAL", "EVENT_DRIVEN"]
 CatchUpName: TypeAlias = Literal["one", "all", "none"]
 OverlapName: TypeAlias = Literal["allow", "skip", "queue"]
+ConfigHealthWord: TypeAlias = Literal["well", "at_risk", "failing", "off", "paused"]
 PauseScope: TypeAlias = Literal["all", "customer", "pipeline", "config"]
 _Pipeline: TypeAlias = Annotated[str, Meta(examples=["cost_billing"])]
 _Cron: TypeAlias = Annotated[str, Meta(examples=["0 2 * * *"])]
@@ -82,8 +83,9 @@ class Config(Record):
     """Filter expression; only matching messages start the config, all of them if it is null."""
     event_mapping: JsonObject | None = None
     """Sources of `parameters` and a template of the `partition` in the message that starts a run,
-    such as `attributes.league` and `{data.day}`; null: declared parameters by name, and the
-    attribute `partition`."""
+    such as `attributes.league` and `{data.day}`; null selects declared parameters by name, and the
+    attribute `partition`.
+    """
     parameters: JsonObject = field(default_factory=dict)
     """Parameters of the runs, validated by the pipeline's schema. A secret is a reference:
     `{"$secret": "name"}`."""
@@ -116,7 +118,7 @@ class Config(Record):
     """Whether the schedule starts runs."""
 
     def __post_init__(self) -> None:
-        """Give the durations the units that they have in JSON."""
+        """Convert the durations to the types that determine their JSON units."""
         set_units(self)
 
 
@@ -159,11 +161,14 @@ class StoredConfig(Config):
     updated_at: Time
     """Time of the last change."""
     schedule_text: str = ""
-    """The schedule in words: "every day at 02:00, America/New_York"."""
+    """The schedule in plain language: "every day at 02:00, America/New_York"."""
     outcomes: str = ""
     """How the last runs ended, oldest first: c completed, f failed, x cancelled; at most 14."""
     failures_until_disabled: int | None = None
     """Number of further failures in a row after which it is disabled; null while inactive."""
+    health: ConfigHealthWord = "well"
+    """`paused` if it has a pause, `off` while inactive, `failing` after three failures in a row,
+    `at_risk` after one, else `well`."""
 
 
 class ConfigChange(Record):
@@ -217,7 +222,7 @@ class ConfigChange(Record):
     """Whether the schedule starts runs."""
 
     def __post_init__(self) -> None:
-        """Give the durations the units that they have in JSON."""
+        """Convert the durations to the types that determine their JSON units."""
         set_units(self)
 
 
@@ -227,17 +232,17 @@ class BulkOutcome(Record, omit_defaults=True):
     index: int
     """Position of the item in the request, from 0."""
     status: Literal["created", "refused", "checked"]
-    """`created`, `refused`, or `checked` for a valid item of a dry run."""
+    """`created`, `refused` if the item is invalid, or `checked` for a valid item of a dry run."""
     config_id: str | None = None
     """Id of the created config; absent unless it was created."""
     config: StoredConfig | None = None
     """The created config; present only with `with_configs`."""
     code: str | None = None
-    """Code of the problem; present only if the item was refused."""
+    """Code of the problem; present only if the item was rejected."""
     detail: str | None = None
-    """Explanation of the problem; present only if the item was refused."""
+    """Explanation of the problem; present only if the item was rejected."""
     field: str | None = None
-    """Name of the invalid field; absent if the problem is not about one."""
+    """Name of the invalid field; absent if the problem does not concern a field."""
     expected: str | None = None
     """Description of the values that the field accepts."""
     got: str | None = None
@@ -254,7 +259,7 @@ class StartedRuns(Record):
 
 
 class FutureOccurrence(Record):
-    """A future occurrence."""
+    """A future occurrence, with its local time, partition and mode."""
 
     at: Time
     """Scheduled time of the occurrence."""

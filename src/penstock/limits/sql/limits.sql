@@ -5,7 +5,8 @@
 -- A limit, in the order of `rows.Limit`.
 l.limit_id, l.customer, l.name, l.capacity, l.is_adaptive, l.floor, l.learned, l.learned_at,
 l.lease_us, l.grace_us, l.queue_max, l.rate, l.burst, l.level, l.level_at, l.quota_errors,
-l.last_quota_at, l.is_declared, l.version, l.created_at, l.updated_at, l.updated_by
+l.last_quota_at, l.is_declared, l.version, l.created_at, l.updated_at, l.updated_by, l.minute,
+l.taken, l.taken_before
 
 -- fragment: lease_columns
 -- A held slot, in the order of `rows.Lease`.
@@ -268,7 +269,7 @@ WHERE limit_id = :limit_id AND request = :request
 RETURNING ticket;
 
 -- name: limit_run_wake
--- Make snoozed runs due at once whose slot was granted.
+-- Make snoozed runs due immediately whose slot was granted.
 -- scope: system (grants serve all customers)
 UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission = 1
 RETURNING run_id;
@@ -281,7 +282,7 @@ SELECT run_id FROM runs WHERE run_id {{any ids}} AND admission IN (0, 1, 9)
 ORDER BY run_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: limit_run_granted
--- Make requeued runs due at once whose slot was granted in the meantime.
+-- Make requeued runs due immediately whose slot was granted in the meantime.
 -- scope: system (the caller just released the runs)
 UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission = 1
     AND EXISTS (SELECT 1 FROM limit_leases e WHERE e.run_id = runs.run_id
@@ -306,9 +307,37 @@ SELECT count(*), min(at), {{now}} FROM limit_history
 WHERE limit_id = :limit_id AND run_id = :run_id AND outcome = 'quota';
 
 -- name: limit_level_put
--- Store the level of a rate's bucket; under the limit's lock.
+-- Store the level of a rate's bucket, and count its tokens by minute; under the limit's lock.
 -- scope: system (a limit's slots are shared by all its users)
-UPDATE limits SET level = :level, level_at = :level_at WHERE limit_id = :limit_id;
+UPDATE limits SET level = :level, level_at = :level_at, minute = :minute,
+    taken = :tokens + CASE WHEN minute = :minute THEN taken ELSE 0 END,
+    taken_before = CASE WHEN minute = :minute THEN taken_before
+        WHEN minute = :minute - 1 THEN taken ELSE 0 END
+WHERE limit_id = :limit_id;
+
+-- name: limit_capacity_put
+-- Record a change of a limit's effective capacity; under its lock.
+-- scope: system (a limit's slots are shared by all its users)
+INSERT INTO limit_capacities (limit_id, customer, capacity, before, cause, at)
+VALUES (:limit_id, :customer, :capacity, :before, :cause, :at);
+
+-- name: limit_capacities_list
+-- The latest changes of a limit's effective capacity, newest first.
+-- scope: system (the caller has looked up the limit by customer)
+SELECT at, capacity, before, cause FROM limit_capacities
+WHERE limit_id = :limit_id ORDER BY entry DESC LIMIT :n;
+
+-- name: limit_capacities_trim
+-- Keep only the newest changes of a limit's capacity.
+-- scope: system (upkeep)
+DELETE FROM limit_capacities WHERE limit_id = :limit_id AND entry < (
+    SELECT min(k.entry) FROM (SELECT entry FROM limit_capacities WHERE limit_id = :limit_id
+        ORDER BY entry DESC LIMIT :kept) k);
+
+-- name: limit_capacities_overlong
+-- Limits with well more changes of their capacity than are kept.
+-- scope: system (upkeep)
+SELECT limit_id FROM limit_capacities GROUP BY limit_id HAVING count(*) > :kept LIMIT :n;
 
 -- name: limit_note_put
 -- Insert a history row without a lease.
@@ -371,7 +400,40 @@ SELECT {{limit_columns}},
 FROM limits l
 WHERE (CAST(:customer AS bigint) IS NULL OR l.customer IN (0, :customer)) AND l.name > :after
     AND (CAST(:name AS text) IS NULL OR l.name = :name)
+    AND (CAST(:part AS text) IS NULL
+        OR {{pg:strpos}}{{lite:instr}}(lower(l.name), lower(:part)) > 0)
+    AND (CAST(:is_chosen AS integer) = 0 OR l.limit_id {{any ids}})
 ORDER BY l.name, l.customer LIMIT :n;
+
+-- name: limit_queued
+-- Limits that requests or runs wait for: the next limit by index after each, however many wait.
+-- scope: system (a limit's slots are shared by all its users)
+WITH RECURSIVE t (limit_id, n) AS (
+    SELECT (SELECT min(limit_id) FROM limit_tickets), 1
+    UNION ALL
+    SELECT (SELECT min(o.limit_id) FROM limit_tickets o WHERE o.limit_id > t.limit_id), t.n + 1
+    FROM t WHERE t.limit_id IS NOT NULL AND t.n < :n
+), r (limit_id, n) AS (
+    SELECT (SELECT min(limit_id) FROM run_limits WHERE is_waiting), 1
+    UNION ALL
+    SELECT (SELECT min(o.limit_id) FROM run_limits o WHERE o.is_waiting
+        AND o.limit_id > r.limit_id), r.n + 1
+    FROM r WHERE r.limit_id IS NOT NULL AND r.n < :n
+)
+SELECT t.limit_id FROM t WHERE t.limit_id IS NOT NULL
+UNION SELECT r.limit_id FROM r WHERE r.limit_id IS NOT NULL;
+
+-- name: limit_learned
+-- Limits whose capacity quota errors have lowered.
+-- scope: system (a limit's slots are shared by all its users)
+SELECT limit_id FROM limits WHERE learned IS NOT NULL ORDER BY limit_id LIMIT :n;
+
+-- name: limit_of_run
+-- Limits that a run holds or waits for.
+-- scope: system (operators)
+SELECT limit_id FROM limit_leases WHERE run_id = :run_id
+UNION SELECT limit_id FROM run_limits WHERE run_id = :run_id
+UNION SELECT limit_id FROM limit_tickets WHERE run_id = :run_id;
 
 -- name: limit_holders_list
 -- The holders of a limit, longest-held first.

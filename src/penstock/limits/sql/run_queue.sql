@@ -379,7 +379,8 @@ WHERE l.updated_by = 'declaration' AND l.updated_at < :before AND l.learned IS N
 ORDER BY l.limit_id LIMIT :n
 
 -- name: queue_limits_prune
--- Delete unused limits that runs created, with their history; a run creates its limit again.
+-- Delete unused limits that runs created, with their history and changes; a run creates its limit again.
 -- scope: system (retention)
 DELETE FROM limit_history WHERE limit_id IN ({{idle_limits}});
+DELETE FROM limit_capacities WHERE limit_id IN ({{idle_limits}});
 DELETE FROM limits WHERE limit_id IN ({{idle_limits}});

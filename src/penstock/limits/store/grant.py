@@ -3,7 +3,7 @@
 A grant transaction locks the limit's row with its first statement and reads in later statements,
 because a statement that waited for the lock still sees the state before it. Grants follow the
 queue: tickets by number, then new requests. A ticket of another process is granted with a short
-lease, which that process turns into a full one when it learns of it; so a process that died while
+lease, which that process extends to a full one when it is notified; so a process that died while
 waiting costs seconds, not a whole lease.
 """
 
@@ -29,11 +29,11 @@ from penstock.limits.store.rows import (
 )
 
 TICKET_US: Final = 15 * SECOND
-"""A broker that does not renew its tickets for this long loses them."""
+"""Time after which tickets that a broker has not renewed are dropped."""
 SNOOZED: Final = ""
-"""The broker of a run that waits without a worker."""
+"""Broker id of runs that wait without a worker."""
 SNOOZE_US: Final = 30 * SECOND
-"""A run that has to wait longer than this releases its worker; its ticket is kept."""
+"""Wait after which a run releases its worker; its ticket is kept."""
 SNOOZED_HOLD_US: Final = 5 * MINUTE
 """How long a slot is reserved for the snoozed run it was granted to."""
 TICKET_PAGE: Final = 64
@@ -174,7 +174,7 @@ def _expire(tx: Tx, limit: LimitRow) -> int:
 
 
 def _adopt(tx: Tx, limit: LimitRow, grant: GrantInput, served: GrantResult) -> list[LeaseRequest]:
-    """Give repeated requests their earlier leases and tickets. Return the others."""
+    """Assign repeated requests their earlier leases and tickets. Return the others."""
     again = [want.request for want in grant.requests if want.is_repeated]
     if not again:
         return list(grant.requests)
@@ -198,7 +198,7 @@ class _UsageQuery(NamedTuple):
 def _query_usage(
     tx: Tx, limit_id: int, *, with_queue: bool, verb: str = "limit_usage"
 ) -> _UsageQuery:
-    """Query a limit's usage, and its queue along with it when there is likely to be one."""
+    """Query a limit's usage and, if requests are likely to wait, its queue."""
     usage = tx.later(verb, {"limit_id": limit_id})
     return _UsageQuery(usage, _page(tx, limit_id, 0) if with_queue else None)
 
@@ -230,7 +230,18 @@ def _learn_success(
     learned = rules.raised_capacity(limit.capacity, limit.learned, limit.floor, count)
     params = {"limit_id": limit.limit_id, "learned": learned, "learned_at": limit.learned_at}
     tx.later("limit_learn", params)
-    return limit._replace(learned=learned)
+    raised = limit._replace(learned=learned)
+    capacity_note(tx, limit, raised, "success", usage.now)
+    return raised
+
+
+def capacity_note(tx: Tx, before: LimitRow, after: LimitRow, cause: str, now: int) -> None:
+    """Record a change of a limit's effective capacity: set, or by a quota error or successes."""
+    if before.effective != after.effective:
+        params = {"limit_id": after.limit_id, "customer": after.customer_key,
+                  "capacity": after.effective, "before": before.effective, "cause": cause,
+                  "at": now}  # fmt: skip
+        tx.later("limit_capacity_put", params)
 
 
 class _Queue:
@@ -249,7 +260,7 @@ class _Queue:
         self.queued: PendingResult | None = None
         self.bucket = limit.bucket(usage.now)
         self.is_blocked = False
-        self.has_taken = False
+        self.tokens = 0
 
     def fitting(self, weights: Sequence[int]) -> int:
         """Return how many of the next requests can be granted now."""
@@ -263,7 +274,7 @@ class _Queue:
         return count
 
     def report(self) -> None:
-        """Add what was granted to, or queued for, the calling broker to the result."""
+        """Add the calling broker's grants and tickets to the result."""
         served = self.served
         for row in self.grants.rows() if self.grants is not None else ():
             lease = LeaseRow._make(row)
@@ -278,11 +289,12 @@ class _Queue:
         """Return the delay imposed by the rate; None if it exceeds `within`."""
         if self.bucket is None:
             return 0
-        most = self.limit.terms.burst_now
-        taken = token_bucket.take(self.bucket, min(weight, most), self.usage.now, within)
+        tokens = min(weight, self.limit.terms.burst_now)
+        taken = token_bucket.take(self.bucket, tokens, self.usage.now, within)
         if taken is None:
             return None
-        self.bucket, self.has_taken = taken[0], True
+        self.bucket = taken[0]
+        self.tokens += tokens
         return taken[1]
 
 
@@ -303,10 +315,11 @@ def _grant(
     late = _grant_wants(queue, wants)
     if queue.rows:
         queue.grants = _put(tx, queue.rows)
-    if queue.has_taken:
+    if queue.tokens:
         assert queue.bucket is not None
         params = {"limit_id": limit.limit_id, "level": queue.bucket.level,
-                  "level_at": queue.bucket.at}  # fmt: skip
+                  "level_at": queue.bucket.at, "tokens": queue.tokens,
+                  "minute": queue.usage.now // MINUTE}  # fmt: skip
         tx.later("limit_level_put", params)
     if late:
         _enqueue(tx, queue, late)
@@ -361,7 +374,7 @@ def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> None:
 
 
 def _grant_wants(queue: _Queue, wants: list[LeaseRequest]) -> list[LeaseRequest]:
-    """Grant new requests after all tickets. Return those that have to wait."""
+    """Grant new requests after all tickets. Return those that must wait."""
     limit, served = queue.limit, queue.served
     valid: list[LeaseRequest] = []
     for want in wants:

@@ -2,7 +2,7 @@
 
 Every change of holders goes through a grant transaction (`limit_grant`), under the lock of the
 limit's row. Renewals need no such lock, because a lease ends only by being deleted. Callers wake
-`GrantResult.channels` after the commit. Reads for people are in `reads`.
+`GrantResult.channels` after the commit. Reads for display are in `reads`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.core.errors import NotFound
 from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey
 from penstock.db.store import Tx, first, one
 from penstock.limits.rules import HISTORY_KEPT, LimitSettings
-from penstock.limits.store.grant import SNOOZED, TICKET_US, grant_locked, limit_lock
+from penstock.limits.store.grant import SNOOZED, TICKET_US, capacity_note, grant_locked, limit_lock
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRow, LimitRow
 
 HISTORY_TRIM: Final = 2 * HISTORY_KEPT
@@ -27,7 +27,7 @@ NO_REQUESTS: Final = GrantInput(broker=SNOOZED)
 
 
 class QuotaResult(NamedTuple):
-    """The result of a quota error: the number of errors so far and the capacity from now on."""
+    """The result of a quota error: the number of errors so far and the new capacity."""
 
     errors: int
     is_new: bool
@@ -66,7 +66,7 @@ def limit_declare(
     customer_key: CustomerKey = SYSTEM_CUSTOMER,
     actor: str,
 ) -> tuple[LimitRow, GrantResult | None]:
-    """Create or change a limit. A change takes effect at once, in this transaction."""
+    """Create or change a limit. A change takes effect immediately, in this transaction."""
     rules.check_limit_name(name)
     if tx.rows("limit_add", _params(name, terms, customer_key, actor, is_declared=True)):
         made = limit_get(tx, name, customer_key)
@@ -83,7 +83,7 @@ def limit_alter(
 ) -> tuple[LimitRow, GrantResult]:
     """Change a limit's terms.
 
-    More capacity is granted at once. With less capacity, current holders keep their slots and
+    More capacity is granted immediately. With less capacity, current holders keep their slots and
     nothing is granted until enough of them are free.
     """
     limit = limit_lock(tx, limit_id)
@@ -105,6 +105,7 @@ def limit_alter(
     _journal(tx, limit, "altered", actor, detail=_detail(terms, before=limit.terms))
     changed = limit_lock(tx, limit_id)
     assert changed is not None, limit_id
+    capacity_note(tx, limit, changed, "set", tx.now())
     return changed, grant_locked(tx, changed, NO_REQUESTS)
 
 
@@ -121,20 +122,21 @@ def ticket_renew_many(tx: Tx, broker: str, limit_ids: Sequence[int]) -> set[str]
 
 def ticket_snooze(tx: Tx, limit_id: int, request: str, seconds_us: int) -> bool:
     """Keep a run's ticket while no process waits for it. Return False if it has none."""
-    limit_lock(tx, limit_id)  # else a concurrent grant could go to a process that stops waiting
+    limit_lock(tx, limit_id)  # a concurrent grant could go to a process that stops waiting
     params = {"limit_id": limit_id, "request": request, "ticket_us": seconds_us + TICKET_US}
     return bool(tx.rows("ticket_snooze", params))
 
 
 def requeued_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
-    """Make requeued runs due at once if their slot was granted in the meantime."""
+    """Make requeued runs due immediately if their slot was granted in the meantime."""
     return bool(run_ids) and bool(tx.rows("limit_run_granted", {"ids": list(run_ids)}))
 
 
 def limit_quota(
     tx: Tx, limit_id: int, lease: LeaseRow | None = None, *, holder: str = ""
 ) -> QuotaResult:
-    """Report that the protected resource rejected a call by quota; lowers an adaptive capacity.
+    """Record that the protected resource rejected a call because of a quota; lowers an adaptive
+    capacity.
 
     lease: the slot under which it happened. Errors of one epoch lower the capacity only once.
     """
@@ -158,6 +160,7 @@ def limit_quota(
     learned = rules.lowered_capacity(limit.capacity, limit.learned, limit.floor)
     tx.run("limit_learn", {"limit_id": limit_id, "learned": learned, "learned_at": now})
     changed = limit._replace(learned=learned, learned_at=now)
+    capacity_note(tx, limit, changed, "quota", now)
     return QuotaResult(int(errors), True, changed.effective, learned)
 
 
@@ -172,7 +175,7 @@ def limit_force_release(
 ) -> tuple[LeaseRow, GrantResult]:
     """Take a slot from its holder and grant it to the next in the queue; journaled with a reason.
 
-    The holder learns of it at its next renewal. Until then it may continue, with a stale token.
+    The holder is notified at its next renewal. Until then it may continue, with a stale token.
     """
     row = first(tx.rows("limit_lease_find", {"lease_id": lease_id}))
     limit = None if row is None else limit_lock(tx, LeaseRow._make(row).limit_id)
@@ -193,11 +196,15 @@ def limit_lapsed(tx: Tx, n: int) -> list[int]:
 
 
 def limit_trim(tx: Tx, n: int) -> int:
-    """Trim each limit's history to its newest rows. Return the number of deleted rows."""
-    long = tx.rows("limit_history_overlong", {"kept": HISTORY_TRIM, "n": n})
-    return sum(
-        tx.run("limit_history_trim", {"limit_id": row[0], "kept": HISTORY_KEPT}) for row in long
-    )
+    """Trim each limit's history and changes to the newest. Return the number of deleted rows."""
+    deleted = 0
+    for overlong, trim in (
+        ("limit_history_overlong", "limit_history_trim"),
+        ("limit_capacities_overlong", "limit_capacities_trim"),
+    ):
+        for row in tx.rows(overlong, {"kept": HISTORY_TRIM, "n": n}):
+            deleted += tx.run(trim, {"limit_id": row[0], "kept": HISTORY_KEPT})
+    return deleted
 
 
 def _params(

@@ -42,6 +42,9 @@ class LimitRow(NamedTuple):
     created_at: int
     updated_at: int
     updated_by: str
+    minute: int
+    taken: int
+    taken_before: int
 
     @property
     def terms(self) -> LimitSettings:
@@ -59,7 +62,7 @@ class LimitRow(NamedTuple):
 
     @property
     def effective(self) -> int | None:
-        """Weight that may be held now; None: unlimited."""
+        """Weight that may be held now; None for unlimited."""
         adaptive = bool(self.is_adaptive)
         return rules.effective_capacity(
             self.capacity, self.learned, self.floor, is_adaptive=adaptive
@@ -108,7 +111,7 @@ class TicketRow(NamedTuple):
 class LeaseRequest(NamedTuple):
     """A request for a slot.
 
-    request: a unique id; with `is_repeated` it may have been answered before. waits: whether the
+    request: a unique id; with `is_repeated` it may have been granted before. waits: whether the
     request is queued if no slot is free. max_wait_us: the longest acceptable delay by a rate.
     """
 
@@ -180,5 +183,5 @@ class GrantResult:
 
 
 def channel(broker: str) -> str:
-    """Return the channel on which a broker learns of grants by other processes."""
+    """Return the channel on which a broker is notified of grants by other processes."""
     return f"limits:{broker}"

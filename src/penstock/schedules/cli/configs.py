@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ from penstock.cli import output
 from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import CONFIG, confirm, parse_time_of_day, parse_when
 from penstock.cli.rows import collect
-from penstock.core.clock import format_duration, parse_duration, to_datetime
+from penstock.core.clock import format_duration, parse_duration, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import to_json_value
 from penstock.core.records.validation import convert_input
@@ -26,7 +26,7 @@ from penstock.schedules.cli.create import (
     given_config_fields,
     target_text,
 )
-from penstock.schedules.records import ConfigChange
+from penstock.schedules.records import ConfigChange, ConfigHealthWord
 
 if TYPE_CHECKING:
     from penstock.client import UseCaseGroups
@@ -49,14 +49,20 @@ configs.add_command(create)
 
 @configs.command("list")
 @click.option("--customer", metavar="ID", help="Only configs of this customer.")
+@click.option("--customer-prefix", metavar="TEXT",
+              help="Only configs of customers whose id begins with this text.")  # fmt: skip
 @click.option("--pipeline", metavar="NAME", help="Only configs of this pipeline.")
 @click.option(
     "--active/--inactive", "is_active", default=None, help="Only enabled or disabled configs."
 )
 @click.option("--failing", "is_failing", is_flag=True, default=None,
               help="Only configs whose last runs failed.")  # fmt: skip
+@click.option("--health", type=click.Choice(get_args(ConfigHealthWord)),
+              help="Only configs with this health.")  # fmt: skip
+@click.option("--due-before", metavar="TIME",
+              help="Only configs whose next start is before this time, soonest first.")  # fmt: skip
 @click.option("--next", "sort", flag_value="next_run_time", default=None,
-              help="Those with a next start, the next one first.")  # fmt: skip
+              help="Only configs with a next start, soonest first.")  # fmt: skip
 @click.option("--after", type=CONFIG, metavar="CONFIG", help="Continue after this config.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
@@ -64,15 +70,17 @@ def list_(app: App, /, **given: Any) -> None:
     """List configs, oldest first."""
     count = given.pop("limit")
     with app.connect() as client:
+        if given["due_before"] is not None:
+            before = parse_iso(given["due_before"], "--due-before")
+            given["due_before"] = to_datetime(before)
         page = collect(lambda n, at: client.configs.list(**given, limit=n, cursor=at), count)
         now = client.now()
     found = page.items
 
     def print_text() -> None:
         if not found:
-            narrowed = given["customer"] or given["pipeline"] or given["is_active"] is not None
-            narrowed = narrowed or given["is_failing"] or given["sort"]
-            app.hint("No configs match." if narrowed or given["after"] else "No configs yet.")
+            is_narrowed = any(value is not None for value in given.values())
+            app.hint("No configs match." if is_narrowed else "No configs yet.")
             app.hint('Create one: penstock configs create CUSTOMER PIPELINE --cron "0 2 * * *"')
             return
         output.print_table(
@@ -147,7 +155,9 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
 @click.option("--of-customer", metavar="ID", help="Only configs of this customer.")
 @click.option("--of-pipeline", metavar="NAME", help="Only configs of this pipeline.")
 @click.option("--where-cron", metavar="CRON", help="Only configs with this cron expression.")
-@click.option("--where-active/--where-inactive", default=None, help="Only active or inactive ones.")
+@click.option(
+    "--where-active/--where-inactive", default=None, help="Only active or inactive configs."
+)
 @config_field_options
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
@@ -156,8 +166,8 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
 def edit(app: App, /, **given: Any) -> None:
     """Change all configs that match a filter, such as the cron of 500 customers.
 
-    Each config is checked and audited like a single change; those that cannot be changed like this
-    are listed with the reason.
+    Each config is checked and audited like a single change; those that the change cannot be
+    applied to are listed with the reason.
     """
     fields = given_config_fields(given)
     if not fields:
@@ -311,7 +321,7 @@ def preview(app: App, config_id: str, count: int) -> None:
 
 @configs.command("audit")
 @click.argument("customer")
-@click.option("--config-id", type=CONFIG, metavar="CONFIG", help="Only changes of this config.")
+@click.option("--config-id", type=CONFIG, metavar="CONFIG", help="Only changes to this config.")
 @click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.access.store.paging import Cursor, PageLimit, paged
@@ -18,7 +18,9 @@ from penstock.schedules.client.parameters import (
     PREVIEW_MAX,
     AfterConfig,
     ConfigFilter,
+    ConfigHealthFilter,
     ConfigOrder,
+    CustomerPrefix,
     DueBefore,
     IsActive,
     IsFailing,
@@ -45,7 +47,9 @@ from penstock.schedules.store.configs import (
     config_get,
     config_list,
     config_list_failing,
+    config_list_named,
     config_list_next,
+    config_list_with_health,
 )
 from penstock.schedules.store.schedule import LedgerEntry, ledger_list
 
@@ -56,8 +60,10 @@ class ConfigFilters(TypedDict, total=False):
     """Filters and order of configs; one that is omitted or None matches all."""
 
     pipeline: PipelineFilter
+    customer_prefix: CustomerPrefix
     is_active: IsActive
     is_failing: IsFailing
+    health: ConfigHealthFilter
     due_before: DueBefore
     sort: ConfigOrder
 
@@ -87,15 +93,17 @@ class ConfigReads:
     ) -> Page[StoredConfig]:
         """List the configs of all customers that the caller may access, oldest first.
 
-        With `due_before` or `sort=next_run_time` those that have a next start, in that order.
+        With `due_before` or `sort=next_run_time`, only configs with a next start, soonest first.
         """
         begin = 0 if after is None else config_number(after)
         is_next = filters.get("sort") == "next_run_time" or filters.get("due_before") is not None
-        is_failing = bool(filters.get("is_failing"))
-        if is_next and is_failing:
-            raise InvalidInput("is_failing", "no order by next_run_time beside it", is_failing)
+        for name in ("is_failing", "health"):
+            if is_next and filters.get(name):
+                raise InvalidInput(name, "no sort by next_run_time", filters.get(name))
+        if filters.get("is_failing") and filters.get("health"):
+            raise InvalidInput("health", "no is_failing", filters.get("health"))
 
-        def read(place: Sequence[int] | None) -> Sequence[ConfigRow]:
+        def read(place: Sequence[Any] | None) -> Sequence[ConfigRow]:
             skipped = 0 if place else offset
             check_limit(limit + skipped)
             return self._store.read(
@@ -108,7 +116,7 @@ class ConfigReads:
             read,
             cursor=cursor,
             limit=limit,
-            position=lambda row: [row.config_id, row.next_run_time or 0],
+            position=lambda row: [row.config_id, row.next_run_time or 0, row.customer_id],
             record=config_record,
             filters={"customer": customer, **filters},
         )
@@ -118,21 +126,28 @@ class ConfigReads:
         tx: Tx,
         customer: str | None,
         filters: ConfigFilters,
-        place: Sequence[int],
+        place: Sequence[Any],
         limit: int,
     ) -> Sequence[ConfigRow]:
         pipeline, due_before = filters.get("pipeline"), filters.get("due_before")
+        health = filters.get("health")
         info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
         wanted = ConfigRowFilter(
             customer_key=self._names.customer_key(tx, customer),
             pipeline_key=None if info is None else info.pipeline_key,
             is_active=filters.get("is_active"),
+            customer_prefix=filters.get("customer_prefix"),
             after=place[0],
             limit=limit,
         )
         if filters.get("is_failing"):
             return config_list_failing(tx, **wanted)
+        if health is not None:
+            return config_list_with_health(tx, health, **wanted)
         if filters.get("sort") != "next_run_time" and due_before is None:
+            if filters.get("customer_prefix"):
+                last = place[2] if len(place) > 2 else ""
+                return config_list_named(tx, after_customer=last, **wanted)
             return config_list(tx, **wanted)
         return config_list_next(
             tx,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypeAlias
 
 from penstock.core.records.record import InBody, InHeader, Meta, Minutes, Time, Wire
+from penstock.schedules.records import ConfigHealthWord
 
 PREVIEW_MAX = 1_000
 OFFSET_MAX = 9_000
@@ -15,12 +16,22 @@ IsActive: TypeAlias = Annotated[
 IsFailing: TypeAlias = Annotated[
     bool | None, Meta(description="`true`: return only configs whose last runs failed.")
 ]
+CustomerPrefix: TypeAlias = Annotated[
+    Annotated[str, Meta(max_length=200)] | None,
+    Meta(
+        description="Return only configs of customers whose id begins with this text; without "
+        "another order, by customer."
+    ),
+]
+ConfigHealthFilter: TypeAlias = Annotated[
+    ConfigHealthWord | None, Meta(description="Return only configs with this health.")
+]
 DueBefore: TypeAlias = Annotated[
     Time | None, Meta(description="Return only configs whose next start is before this time.")
 ]
 ConfigOrder: TypeAlias = Annotated[
     Literal["config_id", "next_run_time"] | None,
-    Meta(description="`next_run_time`: only configs with a next start, the next one first."),
+    Meta(description="`next_run_time`: only configs with a next start, soonest first."),
 ]
 Short: TypeAlias = Annotated[str, Meta(max_length=64)]
 AfterConfig: TypeAlias = Annotated[
@@ -67,7 +78,7 @@ PreviewInterval: TypeAlias = Annotated[
 ]
 PreviewZone: TypeAlias = Annotated[str, Meta(description="IANA time zone of the cron expression.")]
 ConfigFilter: TypeAlias = Annotated[
-    Short | None, Meta(description="Return only changes of this config.")
+    Short | None, Meta(description="Return only changes to this config.")
 ]
 DryRun: TypeAlias = Annotated[bool, Meta(description="Validate every item and create none.")]
 WithConfigs: TypeAlias = Annotated[

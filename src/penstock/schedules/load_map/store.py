@@ -1,4 +1,4 @@
-"""Reads of the load map, and the change of configs' jitter with its audit entries."""
+"""Reads of the load map, and changes to configs' jitter with their audit entries."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from penstock.schedules.cadence import Cadence
 from penstock.schedules.load_map.plan import Move, ScheduledGroup, Spreadable
 from penstock.schedules.store.configs import Change, audit_append
 
-SAMPLE = 20_000
-"""Recent runs from which mean durations are computed."""
+SAMPLE = 1_000
+"""Maximum number of recently ended runs that are averaged in addition to the counters."""
 
 
 def load_groups(
     tx: Tx, customer_key: CustomerKey | None, pipeline_key: PipelineKey | None
 ) -> list[ScheduledGroup]:
     """Return scheduled configs in groups that start together."""
-    params = {"customer": customer_key, "pipeline": pipeline_key}
-    return [
-        ScheduledGroup(_cadence(row[0], row[1], row[2]), *row[3:])
-        for row in tx.rows("load_groups", params)
-    ]
+    params: dict[str, int | None] = {"pipeline": pipeline_key}
+    if customer_key is None:
+        rows = tx.rows("load_groups", params)
+    else:
+        rows = tx.rows("load_groups_customer", {**params, "customer": customer_key})
+    return [ScheduledGroup(_cadence(row[0], row[1], row[2]), *row[3:]) for row in rows]
 
 
 def load_durations(tx: Tx, customer_key: CustomerKey | None) -> dict[str, int]:
-    """Return the mean duration of the entry processors' runs of the last week, by pipeline."""
-    params = {"customer": customer_key, "since": tx.now() - 7 * DAY, "sample": SAMPLE}
+    """Return the mean duration of the entry processors' runs of the last day, by pipeline."""
+    params = {"customer": customer_key, "since": tx.now() - DAY, "sample": SAMPLE}
     return {name: int(mean) for name, mean in tx.rows("load_durations", params)}
 
 
@@ -49,7 +50,7 @@ def load_configs(
 
 
 def load_spread(tx: Tx, moves: Sequence[Move], actor: str, reason: str) -> int:
-    """Give configs their new jitter; audited. Return how many still had the old one."""
+    """Set the new jitter of configs; audited. Return how many still had the old one."""
     wanted = {move.config.config_id: move for move in moves}
     rows = tx.rows(
         "load_spread",

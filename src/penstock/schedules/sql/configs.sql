@@ -102,33 +102,73 @@ WHERE f.config_id = :config_id AND (CAST(:customer AS bigint) IS NULL OR f.custo
 -- scope: system (by config id)
 SELECT version FROM configs WHERE config_id = :config_id {{pg:FOR NO KEY UPDATE}};
 
--- name: config_list
--- Configs in id order, with filters; keyset paging by config id.
-SELECT {{config_columns}} {{config_joins}}
-WHERE f.config_id > :after AND f.deleted_at IS NULL
+-- fragment: config_filters
+f.deleted_at IS NULL
     AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
     AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
     AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+    AND (CAST(:first AS text) IS NULL OR (c.customer_id >= :first AND c.customer_id < :last))
+
+-- fragment: is_unpaused_config
+NOT EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'config' AND q.subject = f.config_id)
+
+-- name: config_list
+-- Configs in id order, with filters; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id > :after AND {{config_filters}}
 ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_list_named
+-- Configs of customers whose name begins with a text, by customer, then in id order.
+-- scope: system (a tenant's key adds :customer)
+SELECT {{config_columns}} {{config_joins}}
+WHERE c.customer_id >= :after_customer AND c.customer_id >= :first AND c.customer_id < :last
+    AND (c.customer_id > :after_customer OR f.config_id > :after) AND f.deleted_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+ORDER BY c.customer_id, f.config_id LIMIT :limit;
 
 -- name: config_list_next
 -- Configs by their next start, with filters; keyset paging by time and config id.
 SELECT {{config_columns}} {{config_joins}}
 WHERE (s.next_run_time, s.config_id) > (:after_time, :after)
-    AND s.next_run_time < :due_before AND f.deleted_at IS NULL
-    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
-    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
-    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+    AND s.next_run_time < :due_before AND {{config_filters}}
 ORDER BY s.next_run_time, s.config_id LIMIT :limit;
 
 -- name: config_list_failing
 -- Configs whose last runs failed, in id order; keyset paging by config id.
 SELECT {{config_columns}} {{config_joins}}
-WHERE h.config_id > :after AND h.consecutive_failures > 0 AND f.deleted_at IS NULL
-    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
-    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
-    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+WHERE h.config_id > :after AND h.consecutive_failures > 0 AND {{config_filters}}
 ORDER BY h.config_id LIMIT :limit;
+
+-- name: config_list_in_trouble
+-- Active configs with a number of failures in a row, in id order; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE h.config_id > :after AND h.consecutive_failures > 0
+    AND h.consecutive_failures BETWEEN :failures_from AND :failures_to AND f.is_active
+    AND {{is_unpaused_config}} AND {{config_filters}}
+ORDER BY h.config_id LIMIT :limit;
+
+-- name: config_list_off
+-- Configs that are inactive, in id order; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id > :after AND NOT f.is_active AND {{is_unpaused_config}} AND {{config_filters}}
+ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_list_paused
+-- Configs with a pause, in id order; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id IN (SELECT q.subject FROM pauses q WHERE q.scope = 'config' AND q.subject > :after)
+    AND {{config_filters}}
+ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_list_well
+-- Active configs without failures and pauses, in id order; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id > :after AND f.is_active AND coalesce(h.consecutive_failures, 0) = 0
+    AND {{is_unpaused_config}} AND {{config_filters}}
+ORDER BY f.config_id LIMIT :limit;
 
 -- name: schedule_cadences
 -- The cadences by which configs fire.

@@ -1,4 +1,4 @@
-"""Configs: what customers scheduled, and the audit chain of every change to it.
+"""Stored configs, and the audit chain of every change to them.
 
 Each audit entry hashes its predecessor under a lock on the customer's row, in the transaction of
 the change, so that a changed or missing entry is detected. The journal gets the head of each chain,
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
@@ -19,8 +19,27 @@ from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
+from penstock.runs.attempt_result import FAILURES_ALERT
 from penstock.schedules.cadence import Cadence
+from penstock.schedules.records import ConfigHealthWord
 from penstock.schedules.rows import ConfigRow
+
+LAST: Final = "\U0010ffff"
+"""Follows every character, so that a text and this one end the range of what begins with it."""
+_BY_HEALTH: Final[Mapping[ConfigHealthWord, tuple[str, Mapping[str, int]]]] = {
+    "well": ("config_list_well", {}),
+    "at_risk": (
+        "config_list_in_trouble",
+        {"failures_from": 1, "failures_to": FAILURES_ALERT - 1},
+    ),
+    "failing": (
+        "config_list_in_trouble",
+        {"failures_from": FAILURES_ALERT, "failures_to": 2**31 - 1},
+    ),
+    "off": ("config_list_off", {}),
+    "paused": ("config_list_paused", {}),
+}
+"""The statement that lists configs of each health, and its own parameters."""
 
 
 class Change(NamedTuple):
@@ -88,11 +107,12 @@ def config_lock(tx: Tx, config_id: int) -> None:
 
 
 class ConfigRowFilter(TypedDict, total=False):
-    """Which configs to list; `after` continues an earlier page."""
+    """Filter of a list of configs; `after` continues an earlier page."""
 
     customer_key: CustomerKey | None
     pipeline_key: PipelineKey | None
     is_active: bool | None
+    customer_prefix: str | None
     after: int
     limit: int
 
@@ -107,6 +127,22 @@ def config_list_failing(tx: Tx, **wanted: Unpack[ConfigRowFilter]) -> list[Confi
     return [_config(row) for row in tx.rows("config_list_failing", _wanted(wanted))]
 
 
+def config_list_with_health(
+    tx: Tx, health: ConfigHealthWord, **wanted: Unpack[ConfigRowFilter]
+) -> list[ConfigRow]:
+    """Return configs with a health, in id order."""
+    name, params = _BY_HEALTH[health]
+    return [_config(row) for row in tx.rows(name, {**_wanted(wanted), **params})]
+
+
+def config_list_named(
+    tx: Tx, *, after_customer: str, **wanted: Unpack[ConfigRowFilter]
+) -> list[ConfigRow]:
+    """Return configs of customers whose name begins with a text, by customer and id."""
+    params = {**_wanted(wanted), "after_customer": after_customer}
+    return [_config(row) for row in tx.rows("config_list_named", params)]
+
+
 def config_list_next(
     tx: Tx, *, after_time: Micros, due_before: Micros, **wanted: Unpack[ConfigRowFilter]
 ) -> list[ConfigRow]:
@@ -116,7 +152,10 @@ def config_list_next(
 
 
 def _wanted(wanted: ConfigRowFilter) -> dict[str, Any]:
+    prefix = wanted.get("customer_prefix")
     return {
+        "first": prefix,
+        "last": None if prefix is None else prefix + LAST,
         "customer": wanted.get("customer_key"),
         "pipeline": wanted.get("pipeline_key"),
         "is_active": wanted.get("is_active"),

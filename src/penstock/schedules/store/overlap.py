@@ -1,4 +1,4 @@
-"""Overlap policy of configs: whether another run may start, and at which time."""
+"""Overlap policy of configs: whether another run may start, and at what time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.db.store import Tx
 from penstock.runs.hooks import RetryTerms
 from penstock.runs.rows import RunRow
 from penstock.runs.states import Admission
-from penstock.runs.store.runs import RunFilter, run_list_live
+from penstock.runs.store.lists.pages import RunFilter, run_list_live
 from penstock.schedules.cadence import CatchUp, Overlap, latest_at_or_before
 from penstock.schedules.description import cadence_of
 from penstock.schedules.rows import ConfigRow
@@ -56,7 +56,7 @@ def free_occurrences(tx: Tx, config: ConfigRow, n: int) -> list[int]:
 
 
 def check_overlap(config: ConfigRow, live: list[RunRow], name: str) -> None:
-    """Raise Conflict if the overlap policy forbids another run beside these live ones."""
+    """Raise Conflict if the overlap policy forbids another run alongside these live ones."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
         return
     if config.overlap == Overlap.QUEUE:
@@ -78,10 +78,10 @@ def config_lock_for_retry(tx: Tx, config_id: int) -> None:
 def retry_terms(
     tx: Tx, old: RunRow, processor_key: ProcessorKey, live: list[RunRow]
 ) -> RetryTerms | None:
-    """Return the terms of a retry under the run's config; None when the config is gone.
+    """Return the terms of a retry under the run's config; None if the config no longer exists.
 
     Retries of several occurrences queue behind each other unless the config allows overlap. A live
-    run of another occurrence that is not in that queue forbids the retry, as it would forbid a
+    run of another occurrence that is not in that queue prevents the retry, just as it prevents a
     start.
     """
     assert old.config_id is not None
