@@ -47,7 +47,7 @@ class TestSettings:
             harness.client.customers.set(name, concurrency=2)
         bound = harness.client.scoped("acme")
         assert bound.customers.get("acme").concurrency == 2
-        assert [one.customer for one in bound.customers.list().items] == ["acme"]
+        assert [one.customer for one in bound.views.customers().items] == ["acme"]
         with pytest.raises(NotFound):
             bound.customers.get("globex")
         with pytest.raises(Forbidden):

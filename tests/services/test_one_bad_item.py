@@ -428,6 +428,7 @@ WITHOUT_ITEMS = {
     "process-reporter": "stores counts of its own process",
     "slo-recorder": "counts and times; a declaration that cannot be read is logged and left out",
     "usage-meter": "sums costs and durations, in SQL; it reads no content",
+    "health-refresher": "counts failures and compares times, in SQL; it reads no content",
 }
 
 

@@ -1,13 +1,14 @@
-"""Records of API keys from the rows of the store."""
+"""Records of API keys and customers from the rows of the store."""
 
 from __future__ import annotations
 
 from penstock.access.api_keys import KeyState, Role, key_state
-from penstock.access.records import ApiKey
+from penstock.access.records import ApiKey, CustomerSettings
+from penstock.access.store.customers import CustomerRow
 from penstock.access.store.keys import KeyRow
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
-from penstock.core.records.record import time, time_or_none
+from penstock.core.records.record import minutes, time, time_or_none
 
 
 def key_record(row: KeyRow, now: Micros) -> ApiKey:
@@ -37,4 +38,17 @@ def state_at(row: KeyRow, now: Micros) -> KeyState:
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
         previous_until=row.previous_until,
+    )
+
+
+def settings_record(row: CustomerRow) -> CustomerSettings:
+    """Return the record of a customer's settings."""
+    return CustomerSettings(
+        customer=row.customer_id,
+        weight=row.weight,
+        concurrency=row.concurrency,
+        start_tolerance=None if row.start_tolerance_us is None else minutes(row.start_tolerance_us),
+        created_at=time(row.created_at),
+        updated_at=time_or_none(row.updated_at),
+        updated_by=row.updated_by,
     )

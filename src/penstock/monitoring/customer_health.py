@@ -1,17 +1,30 @@
-"""Health of customers: who is in trouble, and why. The rules are pure; the reads are bounded."""
+"""Health of customers and the reasons for it. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from penstock.core.clock import SECOND, format_duration
 from penstock.monitoring.records import HealthWord
+from penstock.runs.attempt_result import FAILURES_ALERT
 
-FAILING: Final = 3
-"""Failures in a row from which on a config fails instead of being at risk."""
+RANKS: Final[Mapping[HealthWord, int]] = {
+    "off": 0, "failing": 1, "at_risk": 2, "slow": 3, "paused": 4, "well": 9,
+}  # fmt: skip
+"""The order of trouble, worst first, as it is stored; 9 is the default of the column."""
+
+
+class LongExecution(NamedTuple):
+    """A processor whose newest execution took longer than those before, in seconds."""
+
+    name: str
+    took: float
+    usual_most: float
 
 
 class CustomerFacts(NamedTuple):
-    """What the health of a customer is derived from (statement `customer_facts`)."""
+    """The facts that determine the health of a customer (statement `customer_facts`)."""
 
     customer_key: int
     configs: int
@@ -21,17 +34,17 @@ class CustomerFacts(NamedTuple):
     next_run_time: int | None
     inactive_reason: str | None
     dead_letters: int
-    running: int
     is_paused: bool
+    slow: LongExecution | None = None
 
 
 def health_of(facts: CustomerFacts) -> tuple[HealthWord, str]:
-    """Return the health of a customer and its reason in words; empty if it is well."""
+    """Return the health of a customer and the reason; the reason is empty if it is well."""
     if facts.is_paused:
         return "paused", "its pause holds all configs"
     if facts.switched_off and facts.switched_off == facts.configs:
         return "off", facts.inactive_reason or "its configs were switched off"
-    if facts.failures >= FAILING:
+    if facts.failures >= FAILURES_ALERT:
         return "failing", f"a config failed {facts.failures} times in a row"
     if facts.switched_off:
         one = "a config was" if facts.switched_off == 1 else f"{facts.switched_off} configs were"
@@ -42,4 +55,13 @@ def health_of(facts: CustomerFacts) -> tuple[HealthWord, str]:
     if facts.dead_letters:
         kept = "a dead letter is" if facts.dead_letters == 1 else "dead letters are"
         return "at_risk", f"{kept} kept"
+    if facts.slow is not None:
+        took, most = (_rounded(value) for value in (facts.slow.took, facts.slow.usual_most))
+        return "slow", f"{facts.slow.name} took {took}, usually at most {most}"
     return "well", ""
+
+
+def _rounded(seconds: float) -> str:
+    """Return a duration in words, without fractions of a second from ten seconds on."""
+    whole = round(seconds) if seconds >= 10 else round(seconds, 1)
+    return format_duration(round(whole * SECOND))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
+from penstock.access.from_rows import settings_record
 from penstock.access.store.names import PipelineInfo
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
@@ -51,7 +54,7 @@ def overview_record(row: OverviewRow, now: Micros, next_at: Micros | None) -> Ov
 def metrics_record(
     customer: str, start: Micros, end: Micros, rows: Sequence[ProviderMetricsRow]
 ) -> CustomerMetrics:
-    """Return the figures of a customer's ended runs, in total and by provider."""
+    """Return the statistics of a customer's ended runs, in total and by provider."""
     return CustomerMetrics(
         customer=customer,
         start_date=time(start),
@@ -120,22 +123,23 @@ def _average(duration_us: Micros, runs: int) -> Seconds | None:
     return seconds(round(duration_us / runs)) if runs else None
 
 
-def health_record(name: str, state: CustomerState) -> CustomerHealth:
+def health_record(state: CustomerState) -> CustomerHealth:
     """Return the record of a customer's health."""
     facts = state.facts
     health, reason = health_of(facts)
     runs, completed, sla_runs, sla_kept = state.week
     return CustomerHealth(
-        customer=name,
+        **structs.asdict(settings_record(state.settings)),
         health=health,
         reason=reason,
         configs=facts.configs,
         configs_active=facts.active,
         next_run_time=time_or_none(facts.next_run_time),
         outcomes=state.outcomes,
+        runs_today=state.today,
         runs_7d=runs,
         success_7d=completed / runs if runs else None,
         sla_7d=sla_kept / sla_runs if sla_runs else None,
         dead_letters=facts.dead_letters,
-        running=facts.running,
+        running=state.running,
     )

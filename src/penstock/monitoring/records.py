@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from penstock.access.records import CustomerSettings
 from penstock.core.records.record import JsonObject, Minutes, Record, Seconds, Time, field
 
 __all__ = [
+    "CustomerCounts",
     "CustomerHealth",
     "CustomerMetrics",
     "JournalVerification",
@@ -19,7 +21,8 @@ __all__ = [
 ]
 
 
-HealthWord: TypeAlias = Literal["well", "at_risk", "failing", "off", "paused"]
+HealthWord: TypeAlias = Literal["well", "slow", "at_risk", "failing", "off", "paused"]
+CustomerOrder: TypeAlias = Literal["trouble", "name", "next"]
 
 
 class Overview(Record):
@@ -36,7 +39,7 @@ class Overview(Record):
     later_runs: int
     """Number of pending runs that are not due yet."""
     paused_runs: int
-    """Number of pending runs that a pause holds back."""
+    """Number of pending runs that are paused."""
     blocked_runs: int
     """Number of pending runs that wait behind an ordering key or a limit."""
     claimed_runs: int
@@ -69,7 +72,7 @@ class Overview(Record):
 
 
 class RunTotals(Record):
-    """Figures of runs that ended in a period."""
+    """Statistics of runs that ended in a period."""
 
     total_runs: int
     """Number of runs that ended in the period."""
@@ -85,7 +88,7 @@ class RunTotals(Record):
     sla_breaches: int
     """Number of those that started too late, failed, or have not started on time."""
     sla_compliance_percentage: float | None
-    """Percentage of runs with an SLA that started on time and completed; null without such runs."""
+    """Percentage of runs with an SLA that started on time and completed; null if none had one."""
 
 
 class ProviderMetrics(RunTotals):
@@ -105,37 +108,55 @@ class CustomerMetrics(RunTotals):
     end_date: Time
     """End of the period, exclusive."""
     by_provider: list[ProviderMetrics]
-    """The same figures for each provider."""
+    """The same statistics for each provider."""
 
 
-class CustomerHealth(Record):
-    """A customer, whether its configs work, and how its last runs ended."""
+class CustomerHealth(CustomerSettings):
+    """A customer with its settings, whether its configs work, and how its last runs ended."""
 
-    customer: str = field(name="customer_id")
-    """Customer that owns the configs."""
     health: HealthWord
-    """`failing` after three failures in a row or if a config was switched off, `at_risk` after one
-    or with open dead letters, `off` if all configs were switched off, `paused`, else `well`."""
+    """`failing` after three failures in a row or if a config was disabled, `at_risk` after one
+    or with open dead letters, `slow` if a processor last took longer than usual, `off` if all
+    configs were disabled, `paused`, else `well`."""
     reason: str
-    """Why, in words; empty if it is well."""
+    """Reason for the state; empty if it is `well`."""
     configs: int
     """Number of configs."""
     configs_active: int
     """Number of configs that are active."""
     next_run_time: Time | None
-    """Next start of any config; null for none."""
+    """Next start of any config; null if there is none."""
     outcomes: str
     """How the last runs ended, oldest first: c completed, f failed, x cancelled; at most 14."""
+    runs_today: int
+    """Number of runs that ended since midnight UTC."""
     runs_7d: int
     """Number of runs that ended in the last seven whole days, UTC."""
     success_7d: float | None
-    """Share of them that completed, from 0 to 1; null without runs."""
+    """Share of them that completed, from 0 to 1; null if there are no runs."""
     sla_7d: float | None
-    """Share of runs with an SLA that kept it, from 0 to 1; null without such runs."""
+    """Share of runs with an SLA that met it, from 0 to 1; null if there were no such runs."""
     dead_letters: int
-    """Number of open dead letters; 1000 stands for more."""
+    """Number of open dead letters; 1000 means 1000 or more."""
     running: int
-    """Number of runs that workers hold; 1000 stands for more."""
+    """Number of runs that workers hold."""
+
+
+class CustomerCounts(Record):
+    """Number of customers by health, as last refreshed; 10,001 means more than 10,000."""
+
+    well: int
+    """Number of customers without any of the following."""
+    slow: int
+    """Number of customers with a processor that last took longer than usual."""
+    at_risk: int
+    """Number of customers with a config that failed, or with open dead letters."""
+    failing: int
+    """Number of customers with a config that keeps failing or was disabled."""
+    off: int
+    """Number of customers whose configs were all disabled."""
+    paused: int
+    """Number of customers with a pause."""
 
 
 class Session(Record):
@@ -158,7 +179,7 @@ class Session(Record):
     held: int
     """Number of runs that it holds."""
     leaked: int
-    """Number of executions that it cannot stop: their runs were ended, their code still runs."""
+    """Number of leaked executions: their runs have ended, but their code still runs."""
     is_draining: bool
     """Whether it is shutting down and claims no more runs."""
     started_at: Time
@@ -186,7 +207,7 @@ class RegisteredProcessor(Record):
 
 
 class RegisteredPipeline(Record):
-    """A registered pipeline."""
+    """A registered pipeline with its declaration and its processors."""
 
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
@@ -211,7 +232,7 @@ class JournalVerification(Record):
     blocks: int
     """Number of sealed blocks."""
     entries: int
-    """Number of entries in them."""
+    """Number of entries in the sealed blocks."""
     audit_entries: int
     """Number of entries in the audit chains of all customers."""
     problem: str | None

@@ -83,4 +83,5 @@ routes.post(
         "dry_run": True,
     },
 )
+routes.get("/interventions/{intervention_id}/impact", Permission.READ, Recovery.approval_impact)
 routes.get("/processors/slowest", Permission.READ, Recovery.slowest)

@@ -19,8 +19,12 @@ AGGREGATE_LAG_US = 10 * MINUTE
 CHUNK = 5_000
 IDLE_LIMIT_US = 7 * DAY
 """How long an unused limit that runs created is kept."""
+COHORTS_US = 2 * DAY
+"""How long the sums of an occurrence are kept."""
+COHORT_SUMS = 50_000
+"""Deltas of occurrences that one step aggregates: the newest."""
 CHANGES_US = 7 * DAY
-"""How long changes of alerts are kept that no alert sender has read."""
+"""How long alert changes that no alert sender has read are kept."""
 
 
 def durability_warnings(tx: Tx) -> list[str]:
@@ -29,7 +33,7 @@ def durability_warnings(tx: Tx) -> list[str]:
 
 
 class SnapshotHolder(NamedTuple):
-    """A session whose transaction has been open for long."""
+    """A session with a long-running transaction."""
 
     pid: int
     program: str
@@ -58,13 +62,15 @@ def snapshot_holders(tx: Tx, older_us: int) -> list[SnapshotHolder]:
 
 
 def clock_lead(tx: Tx) -> int:
-    """Return how far recorded times are ahead of the clock; more than zero if it was set back."""
+    """Return how far recorded times are ahead of the clock; 0 unless the clock was set back."""
     now, newest = one(tx.rows("newest_times"))
     return max(0, int(newest) - int(now))
 
 
 def sessions_clip(tx: Tx) -> list[str]:
-    """Let leases begin now that were renewed ahead of the clock; return the processes' names."""
+    """Reset leases that were renewed ahead of the clock to now; return the names of their
+    processes.
+    """
     return [str(name) for _, name in sorted(tx.rows("sessions_clip"))]
 
 
@@ -82,7 +88,7 @@ class DeadRows(NamedTuple):
 
 
 def dead_rows(tx: Tx, dead_min: int) -> list[DeadRows]:
-    """Return the tables that have many dead rows, most of them first."""
+    """Return the tables with many dead rows, most first."""
     return [DeadRows._make(row) for row in tx.rows("dead_rows", {"dead_min": dead_min})]
 
 
@@ -107,7 +113,7 @@ class Retention:
     interventions_us: int = 90 * DAY
     """Resolved interventions."""
     overrides_us: int = 90 * DAY
-    """Overrides, from when they expire."""
+    """Overrides, counted from their expiry."""
     behind_sink: str | None = None
     """Audit sink that must have rows of the journal and the logs before they are deleted."""
     entities_us: int = 90 * DAY
@@ -124,7 +130,7 @@ def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
 
 
 def _shipped(tx: Tx, retention: Retention) -> Mapping[str, int]:
-    """Return up to when the audit sink has each log, if rows are kept until then."""
+    """Return the time up to which the audit sink has each log, if rows are kept until then."""
     return {} if retention.behind_sink is None else prunable_until(tx, retention.behind_sink)
 
 
@@ -169,6 +175,7 @@ def _prune_others(tx: Tx, retention: Retention) -> dict[str, int]:
         "states": tx.run("run_states_prune", old),
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
         "flows": tx.run("flows_prune", {"before": flows_before, **chunk}),
+        "cohorts": tx.run("cohort_sums_prune", {"before": now - COHORTS_US, **chunk}),
         "requests": tx.run("requests_prune"),
         "limits": tx.run("queue_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
         "delivery_failures": tx.run("bus_failures_prune", {"before": failed_before, **chunk}),
@@ -202,6 +209,10 @@ def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
     chunk = {"n": CHUNK}
     return {
         "alerts": tx.run("alerts_prune", {"before": now - retention.alerts_us, **chunk}),
+        "past_alerts": tx.run(
+            "past_alerts_prune",
+            {"before": now - max(retention.logs_us, retention.history_us), **chunk},
+        ),
         "silences": tx.run("silences_prune", {"before": now - retention.alerts_us, **chunk}),
         "alert_changes": tx.run("alert_changes_prune", {"before": now - CHANGES_US, **chunk}),
         "notices": tx.run("alert_notices_prune", {"before": now - retention.alerts_us, **chunk}),
@@ -241,7 +252,8 @@ PRUNE_STEPS: Final[Sequence[PruneStep]] = (
     _prune_executions,
     _prune_others,
 )
-"""What the pruner does, each in a transaction of its own: dropping a partition locks its table."""
+"""Steps of the pruner, each in its own transaction, because dropping a partition locks its table.
+"""
 
 
 def prune(tx: Tx, retention: Retention, steps: Sequence[PruneStep] = PRUNE_STEPS) -> dict[str, int]:
@@ -259,6 +271,9 @@ def aggregate(tx: Tx) -> int:
     rows, groups = one(tx.rows("sums_aggregatable", {"before": soon}))
     if rows > 2 * groups:
         tx.run("sums_aggregate", {"before": soon, "n": 100_000})
+    rows, groups = one(tx.rows("cohort_sums_aggregatable", {"n": COHORT_SUMS}))
+    if rows > 2 * groups:
+        tx.run("cohort_sums_aggregate", {"n": COHORT_SUMS})
     rows, groups = one(tx.rows("bus_sums_aggregatable"))
     if rows > 2 * groups:
         tx.run("bus_sums_aggregate", {"n": 100_000})

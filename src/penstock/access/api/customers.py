@@ -8,7 +8,6 @@ from penstock.server.routing.declare import RouteList
 
 routes = RouteList("customers", "Customers and their shares of the capacity.")
 
-routes.get("/customers", Permission.READ, Customers.list)
 routes.get("/customers/{customer_id}", Permission.READ, Customers.get)
 routes.patch(
     "/customers/{customer_id}",

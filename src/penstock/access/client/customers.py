@@ -1,43 +1,31 @@
-"""Use cases of customers: list them, and set their share of the capacity.
+"""Use cases of customers: read and set their share of the capacity.
 
 A customer exists from its first config, run or key. Its weight determines its share while runs of
 several customers wait; its concurrency is the maximum number of its runs at a time. Changes apply
-to new runs at once, and to waiting ones within seconds.
+to new runs immediately, and to waiting ones within seconds.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
+from penstock.access.from_rows import settings_record
 from penstock.access.records import CustomerSettings
 from penstock.access.shares import check_concurrency, check_weight
 from penstock.access.store.customers import (
-    CustomerRow,
-    customer_list,
+    customer_rows,
     customer_settings_lock,
     customer_settings_put,
 )
 from penstock.access.store.names import NameResolver
-from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import DAY, MINUTE
 from penstock.core.errors import InvalidInput
 from penstock.core.records.parameters import Customer
-from penstock.core.records.record import (
-    UNSET,
-    Meta,
-    Minutes,
-    Page,
-    UnsetType,
-    Wire,
-    minutes,
-    time,
-    time_or_none,
-)
+from penstock.core.records.record import UNSET, Meta, Minutes, UnsetType, Wire
 from penstock.db.store import Transactions, Tx
 
 __all__ = ["Customers"]
@@ -50,11 +38,11 @@ _WEIGHT = Meta(
     "With weight 3, three runs start for each one of a customer with weight 1, while both wait."
 )
 _CONCURRENCY = Meta(
-    description="Maximum number of the customer's runs at a time, in all pools; null for none."
+    description="Maximum number of the customer's concurrent runs, in all pools; null for no limit."
 )
 _TOLERANCE = Meta(
     description="Minutes that scheduled starts of the customer may be delayed to spread them over "
-    "time (`penstock schedules jitter`), up to 1,440; null for nothing agreed."
+    "time (`penstock schedules jitter`), up to 1,440; null to unset it."
 )
 _SETTINGS: Final = ("weight", "concurrency", "start_tolerance_us")
 
@@ -66,27 +54,6 @@ class Customers:
         self._store = store
         self._names = names
         self._actor = actor
-
-    def list(self, *, limit: PageLimit = 50, cursor: Cursor = None) -> Page[CustomerSettings]:
-        """List customers by id, with their settings."""
-
-        def read(after: Sequence[Any] | None) -> Sequence[CustomerRow]:
-            def body(tx: Tx) -> Sequence[CustomerRow]:
-                own = self._names.customer_key(tx, None)
-                last = after[0] if after else ""
-                return customer_list(tx, customer_key=own, after=last, limit=limit)
-
-            return self._store.read(body)
-
-        return paged(
-            self._names,
-            "customers",
-            read,
-            cursor=cursor,
-            limit=limit,
-            position=lambda row: [row.customer_id],
-            record=_record,
-        )
 
     def get(self, customer: Customer) -> CustomerSettings:
         """Return the settings of a customer."""
@@ -104,8 +71,8 @@ class Customers:
     ) -> CustomerSettings:
         """Change the settings of a customer. Omitted ones keep their values.
 
-        New runs follow at once, waiting ones within seconds. Running ones are not stopped: after a
-        lower concurrency, none starts until enough have ended.
+        New runs follow immediately, waiting ones within seconds. Running ones are not stopped:
+        after a lower concurrency, none starts until enough have ended.
         """
         self._names.require_unscoped("settings of customers")
         if weight is UNSET and concurrency is UNSET and start_tolerance is UNSET:
@@ -149,8 +116,8 @@ class Customers:
 
     def _read(self, tx: Tx, customer: str) -> CustomerSettings:
         key = self._names.customer_key(tx, customer)
-        (row,) = customer_list(tx, customer_key=key, limit=1)
-        return _record(row)
+        assert key is not None
+        return settings_record(customer_rows(tx, [key])[key])
 
 
 def _tolerance_us(given: timedelta | None) -> int | None:
@@ -160,15 +127,3 @@ def _tolerance_us(given: timedelta | None) -> int | None:
     if not 0 <= found <= DAY:
         raise InvalidInput("start_tolerance", "0 minutes to 24 hours", f"{found / MINUTE:g}")
     return found
-
-
-def _record(row: CustomerRow) -> CustomerSettings:
-    return CustomerSettings(
-        customer=row.customer_id,
-        weight=row.weight,
-        concurrency=row.concurrency,
-        start_tolerance=None if row.start_tolerance_us is None else minutes(row.start_tolerance_us),
-        created_at=time(row.created_at),
-        updated_at=time_or_none(row.updated_at),
-        updated_by=row.updated_by,
-    )

@@ -1,13 +1,12 @@
 -- Settings of customers: their weight and their maximum number of runs.
 
--- name: customer_list
--- Customers by id, with their settings.
--- scope: system (a tenant's key adds :customer)
+-- name: customer_rows
+-- Customers with their settings.
+-- scope: system (the caller has looked up the customers)
 SELECT c.customer, c.customer_id, coalesce(s.weight, 1.0), s.concurrency, c.created_at, s.updated_at,
     s.updated_by, s.start_tolerance_us
 FROM customers c LEFT JOIN customer_settings s ON s.customer = c.customer
-WHERE c.customer_id > :after AND (CAST(:customer AS bigint) IS NULL OR c.customer = :customer)
-ORDER BY c.customer_id LIMIT :limit;
+WHERE c.customer {{any ids}};
 
 -- name: customer_settings_lock
 -- The settings of a customer, locked, with the defaults if it had none.

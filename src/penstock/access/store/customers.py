@@ -5,6 +5,7 @@ A change is stored here; the admitter applies it to runs that already wait.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.access.shares import stride_of
@@ -14,7 +15,7 @@ from penstock.db.store import Tx, one
 
 
 class CustomerRow(NamedTuple):
-    """A customer with its settings (statement `customer_list`)."""
+    """A customer with its settings (statement `customer_rows`)."""
 
     customer_key: CustomerKey
     customer_id: str
@@ -26,12 +27,10 @@ class CustomerRow(NamedTuple):
     start_tolerance_us: Micros | None = None
 
 
-def customer_list(
-    tx: Tx, *, customer_key: CustomerKey | None, after: str = "", limit: int
-) -> list[CustomerRow]:
-    """Return customers by id, or one of them."""
-    params = {"customer": customer_key, "after": after, "limit": limit}
-    return [CustomerRow._make(row) for row in tx.rows("customer_list", params)]
+def customer_rows(tx: Tx, keys: Sequence[int]) -> dict[int, CustomerRow]:
+    """Return customers with their settings, by their keys."""
+    rows = map(CustomerRow._make, tx.rows("customer_rows", {"ids": list(keys)}))
+    return {row.customer_key: row for row in rows}
 
 
 def customer_settings_lock(

@@ -18,8 +18,8 @@ from penstock.client import UseCaseGroups
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import to_json_value
-from penstock.monitoring.verify.accounts import compare_heads
-from penstock.monitoring.verify.records import VerificationProblem
+from penstock.monitoring.client.views import HEADS_MAX
+from penstock.monitoring.verify.records import PublishedHead, VerificationProblem
 
 BLOCKS_MAX = 1_000_000
 
@@ -28,7 +28,7 @@ BLOCKS_MAX = 1_000_000
 @click.option(
     "--heads",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with published heads, as `penstock seals publish` writes it; compare them.",
+    help="Compare with the heads in this file, as `penstock seals publish` writes it.",
 )
 @click.option("--sink", is_flag=True,
               help="Compare the audit sink with the journal and the database.")  # fmt: skip
@@ -45,11 +45,8 @@ def verify(app: App, heads: Path | None, sink: bool) -> None:
     published = {} if heads is None else _read_heads(heads)
     with app.connect() as client:
         found = client.views.verify()
-        changed = compare_heads(published, _stored_heads(client)) if published else []
-    problems = [
-        *(VerificationProblem(kind=p.kind, subject=p.subject, text=p.text) for p in changed),
-        *found.problems,
-    ]
+        changed = _changed_heads(client, published)
+    problems = [*changed, *found.problems]
     count = found.problem_count + len(changed)
     record: dict[str, Any] = {
         **to_json_value(found),
@@ -165,9 +162,14 @@ def publish(app: App, file: Path) -> None:
     app.emit(record, lambda: click.echo(f"{output.plural(count, 'head')} appended to {file}"))
 
 
-def _stored_heads(client: UseCaseGroups) -> dict[int, str]:
-    page = collect(lambda n, cursor: client.views.seals(limit=n, cursor=cursor), BLOCKS_MAX)
-    return {one.block: one.head for one in page.items}
+def _changed_heads(client: UseCaseGroups, published: dict[int, str]) -> list[VerificationProblem]:
+    """Compare published heads, in parts."""
+    heads = [PublishedHead(block=block, head=published[block]) for block in sorted(published)]
+    return [
+        problem
+        for start in range(0, len(heads), HEADS_MAX)
+        for problem in client.views.compare_heads(heads[start : start + HEADS_MAX]).problems
+    ]
 
 
 def _read_heads(path: Path) -> dict[int, str]:

@@ -13,6 +13,7 @@ from penstock.audit.store.journal import (
     journal_list,
     journal_names,
     outbox_count,
+    seal_heads,
     seal_list,
     seals_verify,
 )
@@ -22,7 +23,6 @@ from penstock.core.records.parameters import Customer, CustomerFilter
 from penstock.core.records.record import Meta, Page, Time, Wire, time_or_none
 from penstock.db.store import Single, Tx
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
-from penstock.monitoring.client.customers import CustomerViews
 from penstock.monitoring.from_rows import (
     metrics_record,
     overview_record,
@@ -37,14 +37,26 @@ from penstock.monitoring.records import (
     RegisteredPipeline,
     Session,
 )
-from penstock.monitoring.store import customer_metrics, overview, store_sizes
+from penstock.monitoring.store import customer_metrics, last_failures, overview, store_sizes
+from penstock.monitoring.today.client import TodayViews
+from penstock.monitoring.verify.accounts import compare_heads
 from penstock.monitoring.verify.client import JournalVerifier
-from penstock.monitoring.verify.from_rows import seal_record, verification_record
-from penstock.monitoring.verify.records import SealedBlock, Verification
+from penstock.monitoring.verify.from_rows import (
+    comparison_record,
+    seal_record,
+    verification_record,
+)
+from penstock.monitoring.verify.records import (
+    HeadComparison,
+    PublishedHead,
+    SealedBlock,
+    Verification,
+)
 from penstock.runs.from_rows import run_record
 from penstock.runs.records import Run
 from penstock.runs.store.leases import session_list
-from penstock.runs.store.runs import run_longest
+from penstock.runs.store.lists.pages import RunFilter, run_list_running
+from penstock.runs.store.runs import run_get
 from penstock.schedules.store.configs import audit_verify
 from penstock.schedules.store.schedule import schedule_next_at
 
@@ -55,18 +67,21 @@ EARLIEST = parse_iso("0001-01-01T00:00:00Z")
 
 _START = Meta(description="First scheduled time to count; 30 days before `end_date` when omitted.")
 _END = Meta(description="Count only runs scheduled before this time; now when omitted.")
-_KIND = Meta(description="Return only entries about this kind of thing, such as `flow`.")
+_KIND = Meta(description="Return only entries about this kind of subject, such as `flow`.")
 _ACTION = Meta(description="Return only entries of this action, such as `ended`.")
 _ACTOR = Meta(description="Return only entries of this key, user, worker or service.")
-_NOTABLE = Meta(
-    description="Leave out runs that were created or completed, and gates that still wait."
-)
+_NOTABLE = Meta(description="Omit created and completed runs, and gates that still wait.")
 _LONGEST = Meta(description="Maximum number of runs.", ge=1, le=100)
 Word = Annotated[str, Meta(max_length=200)]
+HEADS_MAX = 5_000
+Heads = Annotated[
+    Sequence[PublishedHead],
+    Meta(description="Heads as they were published.", min_length=1, max_length=HEADS_MAX),
+]
 _PIPELINE = Meta(description="Registered name of the pipeline.", max_length=64)
 
 
-class Views(CustomerViews):
+class Views(TodayViews):
     """Read-only use cases over several subjects."""
 
     def overview(self) -> Overview:
@@ -90,7 +105,7 @@ class Views(CustomerViews):
         start_date: Annotated[Time | None, _START] = None,
         end_date: Annotated[Time | None, _END] = None,
     ) -> CustomerMetrics:
-        """Return figures of a customer's ended runs in a period, in total and by provider."""
+        """Return statistics of a customer's ended runs in a period, in total and by provider."""
 
         def body(tx: Tx) -> CustomerMetrics:
             end = tx.now() if end_date is None else from_datetime(end_date)
@@ -109,11 +124,26 @@ class Views(CustomerViews):
     def longest_running(
         self, *, customer: CustomerFilter = None, limit: Annotated[int, _LONGEST] = 10
     ) -> list[Run]:
-        """List the runs that have been executing longest, the longest first."""
+        """List the runs that have been executing longest, longest first."""
+
+        def body(tx: Tx) -> list[Run]:
+            wanted = RunFilter(customer=self._names.customer_key(tx, customer), limit=limit)
+            return [run_record(row) for row in run_list_running(tx, wanted).rows]
+
+        return self._store.read(body)
+
+    def last_failures(
+        self, *, customer: CustomerFilter = None, limit: Annotated[int, _LONGEST] = 10
+    ) -> list[Run]:
+        """List the last failed run of each processor and error type, newest first.
+
+        It covers the last seven days and includes runs that timed out, expired or were retried.
+        """
 
         def body(tx: Tx) -> list[Run]:
             number = self._names.customer_key(tx, customer)
-            return [run_record(row) for row in run_longest(tx, number, limit)]
+            found = (run_get(tx, run_id, number) for run_id in last_failures(tx, number, limit))
+            return [run_record(row) for row in found if row is not None]
 
         return self._store.read(body)
 
@@ -134,7 +164,7 @@ class Views(CustomerViews):
         raise NotFound("pipeline", name)
 
     def processor_paths(self) -> dict[int, tuple[str, str, str]]:
-        """Return pipeline, phase and name of processors, by the key that events have."""
+        """Return pipeline, phase and name of processors, by the processor key in events."""
         return {
             row.processor_key: (row.pipeline, row.phase, row.name)
             for info in self._names.pipelines()
@@ -182,10 +212,10 @@ class Views(CustomerViews):
         return self._store.read(body)
 
     def verify(self) -> Verification:
-        """Check from the journal and the audit chains that nothing was lost, repeated or changed.
+        """Verify with the journal and audit chains that nothing was lost, repeated or changed.
 
         Recomputes every hash, and compares the journal with history, the queue, flows, dead letters
-        and deliveries. It reads the whole journal, and may run while the installation works.
+        and deliveries. It reads the whole journal and can run while the installation is in use.
         """
         self._names.require_unscoped("the journal")
         return verification_record(JournalVerifier(self._store).run())
@@ -211,6 +241,20 @@ class Views(CustomerViews):
             record=seal_record,
         )
 
+    def compare_heads(self, heads: Heads) -> HeadComparison:
+        """Compare published heads with the sealed blocks of the journal.
+
+        A head that differs, or whose block is gone, proves that the journal was rewritten after the
+        head was published. Send longer lists in parts.
+        """
+        self._names.require_unscoped("the journal")
+        published: dict[int, str] = {}
+        for index, one in enumerate(heads):
+            if published.setdefault(one.block, one.head) != one.head:
+                raise InvalidInput(f"heads[{index}]", "one head for each block", one.block)
+        stored = self._store.read(lambda tx: seal_heads(tx, sorted(published)))
+        return comparison_record(len(published), compare_heads(published, stored))
+
     def journal(
         self,
         *,
@@ -222,7 +266,7 @@ class Views(CustomerViews):
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[ListedJournalEntry]:
-        """List what happened, newest first, as sentences.
+        """List journal entries as sentences, newest first.
 
         A page reads a bounded number of entries: with filters it may have few rows, or none, and
         still have a `next_cursor`.

@@ -35,6 +35,9 @@ CASE WHEN r.admission < 6 THEN r.scheduled_time + r.expires_us END
 
 -- fragment: live_joins
 FROM runs r
+{{live_names}}
+
+-- fragment: live_names
 JOIN customers c ON c.customer = r.customer
 JOIN processors p ON p.processor = r.processor
 JOIN pipelines l ON l.pipeline = p.pipeline
@@ -52,6 +55,9 @@ NULL, h.item_key, h.item, NULL
 
 -- fragment: ended_joins
 FROM history h
+{{ended_names}}
+
+-- fragment: ended_names
 JOIN customers c ON c.customer = h.customer
 JOIN processors p ON p.processor = h.processor
 JOIN pipelines l ON l.pipeline = p.pipeline
@@ -80,113 +86,6 @@ SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.run_id = :root OR (h.run_id > :root AND h.root_run_id = :root
     AND h.customer = :customer AND h.slot = :slot)
 ORDER BY h.run_id LIMIT 100;
-
--- fragment: live_filters
-    AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
-    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
-    AND (CAST(:processor AS text) IS NULL OR :processor IN (p.name, p.phase || '.' || p.name))
-    AND (CAST(:state AS text) IS NULL OR r.state = :state)
-    AND (CAST(:partition AS text) IS NULL OR r.partition = :partition)
-    AND (CAST(:correlation_id AS text) IS NULL OR r.correlation_id = :correlation_id)
-    AND (CAST(:message_id AS text) IS NULL OR r.trigger_message_id = :message_id)
-    AND (CAST(:prefix AS text) IS NULL OR r.run_id {{any ids}}
-        OR (r.correlation_id {{pg:COLLATE "C"}} >= :prefix
-            AND r.correlation_id {{pg:COLLATE "C"}} < :prefix_end)
-        OR (r.partition {{pg:COLLATE "C"}} >= :prefix
-            AND r.partition {{pg:COLLATE "C"}} < :prefix_end))
-    AND r.slot >= :occurrence_from AND r.slot < :occurrence_to
-    AND (CAST(:sla_met AS boolean) IS NULL OR {{live_sla_met}} = :sla_met)
-
--- fragment: ended_filters
-    AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
-    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
-    AND (CAST(:processor AS text) IS NULL OR :processor IN (p.name, p.phase || '.' || p.name))
-    AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
-    AND (CAST(:partition AS text) IS NULL OR h.partition = :partition)
-    AND (CAST(:message_id AS text) IS NULL OR h.trigger_message_id = :message_id)
-    AND (CAST(:error_type AS text) IS NULL OR h.error_type = :error_type)
-    AND h.slot >= :occurrence_from AND h.slot < :occurrence_to
-    AND (CAST(:sla_met AS boolean) IS NULL OR h.sla_met = :sla_met)
-
--- name: run_list_live
--- Live runs of all customers, newest first.
--- scope: system (operators)
-SELECT {{live_columns}} {{live_joins}}
-WHERE r.run_id < :before {{live_filters}}
-ORDER BY r.run_id DESC LIMIT :limit;
-
--- name: run_longest
--- The runs that have been executing longest; held runs have an index of their own.
--- scope: system (operators; a tenant's key adds :customer)
-SELECT {{live_columns}} {{live_joins}}
-WHERE r.admission = 9 AND r.state = 'RUNNING'
-    AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
-ORDER BY r.started_at, r.run_id LIMIT :limit;
-
--- name: run_list_live_customer
--- Live runs of one customer, newest first.
-SELECT {{live_columns}} {{live_joins}}
-WHERE r.customer = :customer AND r.run_id < :before {{live_filters}}
-ORDER BY r.run_id DESC LIMIT :limit;
-
--- name: run_list_ended
--- Ended runs of all customers, newest first.
--- scope: system (operators)
-SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.run_id < :before {{ended_filters}}
-ORDER BY h.run_id DESC LIMIT :limit;
-
--- name: run_list_ended_customer
--- Ended runs of one customer by scheduled time, newest first; keyset (slot, run id).
-SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.customer = :customer AND (h.slot, h.run_id) < (:occurrence_before, :before)
-    {{ended_filters}}
-ORDER BY h.slot DESC, h.run_id DESC LIMIT :limit OFFSET :offset;
-
--- name: run_list_ended_correlation
--- Ended runs with a correlation id, found by its index, newest first.
-SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.correlation_id {{pg:COLLATE "C"}} = :correlation_id AND h.run_id < :before
-    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer) {{ended_filters}}
-ORDER BY h.run_id DESC LIMIT :limit;
-
--- name: run_list_ended_message
--- Ended runs that a message triggered, found by its index, newest first.
-SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.trigger_message_id = :message_id AND h.run_id < :before
-    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer) {{ended_filters}}
-ORDER BY h.run_id DESC LIMIT :limit;
-
--- name: run_list_ended_partition
--- Ended runs of a customer's partition, found by its index, newest first.
-SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.customer = :customer AND h.partition {{pg:COLLATE "C"}} = :partition AND h.run_id < :before
-    {{ended_filters}}
-ORDER BY h.run_id DESC LIMIT :limit;
-
--- name: run_list_ended_ids
--- Ended runs among these ids, newest first.
-SELECT {{ended_columns}} {{ended_joins}}
-WHERE h.run_id {{any ids}} AND h.run_id < :before
-    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer)
-    AND (CAST(:correlation_id AS text) IS NULL OR h.correlation_id = :correlation_id)
-    {{ended_filters}}
-ORDER BY h.run_id DESC LIMIT :limit;
-
--- name: run_search_correlation
--- The first ended runs, in the order of the index, whose correlation id has a prefix.
-SELECT h.run_id FROM history h
-WHERE h.correlation_id {{pg:COLLATE "C"}} >= :prefix
-    AND h.correlation_id {{pg:COLLATE "C"}} < :prefix_end
-    AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer)
-ORDER BY h.correlation_id {{pg:COLLATE "C"}} LIMIT :n;
-
--- name: run_search_partition
--- The first ended runs of a customer, in the order of the index, whose partition has a prefix.
-SELECT h.run_id FROM history h
-WHERE h.customer = :customer AND h.partition {{pg:COLLATE "C"}} >= :prefix
-    AND h.partition {{pg:COLLATE "C"}} < :prefix_end
-ORDER BY h.partition {{pg:COLLATE "C"}} LIMIT :n;
 
 -- name: run_progress_get
 -- Live progress of a run.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.core.records.record import Record, Time
+from typing import Annotated
+
+from penstock.core.records.record import Meta, Record, Time
 
 
 class SealedBlock(Record):
@@ -19,14 +21,34 @@ class SealedBlock(Record):
 
 
 class VerificationProblem(Record):
-    """Something that cannot have happened unless a row was changed or the engine failed."""
+    """An inconsistency that only a changed row or a bug can explain."""
 
     kind: str
     """Kind of problem, such as `run_lost`."""
     subject: str
-    """What it is about: the id of a run or flow, or a block."""
+    """Subject of the problem: the id of a run or flow, or a block."""
     text: str
-    """What is wrong."""
+    """Description of the problem."""
+
+
+class PublishedHead(Record):
+    """A head that was published outside the database."""
+
+    block: Annotated[int, Meta(ge=1, le=2**62)]
+    """Number of the block."""
+    head: Annotated[str, Meta(min_length=1, max_length=128)]
+    """Head of the block when it was published."""
+
+
+class HeadComparison(Record):
+    """Published heads, compared with those in the database."""
+
+    is_intact: bool
+    """Whether every head is unchanged."""
+    heads: int
+    """Number of heads that were compared."""
+    problems: list[VerificationProblem]
+    """Every head that has changed or whose block is gone, by block."""
 
 
 class Verification(Record):
@@ -43,7 +65,7 @@ class Verification(Record):
     audit_entries: int
     """Number of entries in the audit chains of all customers."""
     runs: int
-    """Number of ends of runs that were compared with history."""
+    """Number of ended runs that were compared with history."""
     flows: int
     """Number of flows whose state was compared with the journal."""
     problems: list[VerificationProblem]

@@ -17,6 +17,7 @@ from penstock.flows.client.closing import flow_close
 from penstock.flows.from_rows import flow_record
 from penstock.flows.store.flows import phase_states
 from penstock.recovery.blast_radius import blast_radius, listed_effect
+from penstock.recovery.client.approvals import approval_impact
 from penstock.recovery.client.config_edits import config_edit
 from penstock.recovery.client.replays import replay_choose, replay_impact, replay_open
 from penstock.recovery.records import (
@@ -42,12 +43,12 @@ from penstock.runs.client.stop import run_stop
 __all__ = ["Recovery"]
 
 SAMPLES_MAX: Final = 100_000
-"""Newest successful runs that durations of processors rest on."""
+"""Number of newest successful runs from which durations of processors are computed."""
 
 SinceEnd = Annotated[
     Time | None,
     Meta(
-        description="Take only runs that ended at or after this time; the last 7 days if omitted."
+        description="Count only runs that ended at or after this time; the last 7 days if omitted."
     ),
 ]
 
@@ -61,9 +62,9 @@ class Recovery:
         self._actor = actor
 
     def replay(self, request: FlowReplay) -> ReplayedFlow:
-        """Run a part of a flow again, in a new generation that inherits what came before.
+        """Run a part of a flow again, in a new generation that inherits earlier phases.
 
-        Without `force`, a replay is refused if everything has completed, or is in progress. A dry
+        Without `force`, a replay is rejected if everything has completed, or is in progress. A dry
         run returns what would run, what would be written again and how long it will probably take.
         """
 
@@ -86,6 +87,13 @@ class Recovery:
             )
 
         return self._store.write(body)
+
+    def approval_impact(
+        self,
+        intervention_id: Annotated[str, Meta(description="Id of the intervention (`int_…`).")],
+    ) -> BlastRadius:
+        """Return the blast radius of approving an intervention, without approving it."""
+        return self._store.read(lambda tx: approval_impact(tx, self._names, intervention_id))
 
     def cancel(self, request: CancelRequest) -> CancelStep:
         """Cancel open flows and single runs that match a filter, in bounded steps.
@@ -126,7 +134,7 @@ class Recovery:
     def edit_configs(self, request: ConfigEdit) -> ConfigEditStep:
         """Change all configs that match a filter, in bounded steps; each change is audited.
 
-        A config that cannot be changed like this is refused; the others are changed. Pass the
+        A config to which the change cannot be applied is reported; the others are changed. Pass the
         result's `next_after` to the next step.
         """
         done = self._store.write(
@@ -143,10 +151,10 @@ class Recovery:
         since: SinceEnd = None,
         limit: PageLimit = 20,
     ) -> Page[SlowProcessor]:
-        """List processors by how long their runs take, the slowest first.
+        """List processors by how long their runs take, slowest first.
 
-        The order is that of the duration which 19 of 20 successful runs stay below, over at most
-        the newest 100,000 runs.
+        Ordered by the 95th percentile of the duration of successful runs, over at most the newest
+        100,000 runs.
         """
 
         def body(tx: Tx) -> Page[SlowProcessor]:

@@ -80,11 +80,42 @@ DELETE FROM requests WHERE expires_at < {{now}};
 DELETE FROM ledger WHERE (config_id, slot_from) IN (
     SELECT config_id, slot_from FROM ledger WHERE at < :before LIMIT :n);
 
--- name: alerts_prune
--- Delete resolved alerts, in chunks.
+-- fragment: past_alert
+-- In the order of the columns of `past_alerts`.
+a.alert_id, a.customer, a.subject_kind, a.subject, a.rule, a.opened_at, a.last_at,
+    {{pg:a.detail::json}}{{lite:a.detail}} ->> 'phase',
+    {{pg:a.detail::json}}{{lite:a.detail}} ->> 'processor'
+
+-- name: alerts_prune [postgres]
+-- Delete resolved alerts, in chunks. What the execution log needs of them remains.
 -- scope: system (retention)
+WITH gone AS (
+    DELETE FROM alerts WHERE alert_id IN (
+        SELECT alert_id FROM alerts WHERE state = 'resolved' AND closed_at < :before LIMIT :n)
+    RETURNING *
+), kept AS (
+    INSERT INTO past_alerts SELECT {{past_alert}} FROM gone a
+    WHERE a.subject_kind IN ('run', 'flow', 'config', 'subscription')
+    ON CONFLICT (alert_id) DO NOTHING
+)
+SELECT 1 FROM gone;
+
+-- name: alerts_prune [sqlite]
+-- differs because SQLite has no data-modifying CTEs: the same rows are chosen twice.
+-- scope: system (retention)
+INSERT OR IGNORE INTO past_alerts SELECT {{past_alert}} FROM alerts a WHERE a.alert_id IN (
+    SELECT alert_id FROM alerts WHERE state = 'resolved' AND closed_at < :before
+    ORDER BY closed_at, alert_id LIMIT :n)
+    AND a.subject_kind IN ('run', 'flow', 'config', 'subscription');
 DELETE FROM alerts WHERE alert_id IN (
-    SELECT alert_id FROM alerts WHERE state = 'resolved' AND closed_at < :before LIMIT :n);
+    SELECT alert_id FROM alerts WHERE state = 'resolved' AND closed_at < :before
+    ORDER BY closed_at, alert_id LIMIT :n);
+
+-- name: past_alerts_prune
+-- Delete what is left of alerts older than every execution, in chunks.
+-- scope: system (retention)
+DELETE FROM past_alerts WHERE alert_id IN (
+    SELECT alert_id FROM past_alerts WHERE last_at < :before LIMIT :n);
 
 -- name: dead_letters_prune
 -- Delete replayed and discarded dead letters, in chunks.
@@ -143,6 +174,43 @@ DELETE FROM run_sums WHERE sum_id IN (SELECT sum_id FROM temp.old_sums);
 -- Whether aggregation would save rows.
 -- scope: system (operators)
 SELECT count(*), count(DISTINCT hour_at || final_state) FROM run_sums WHERE hour_at < :before;
+
+-- name: cohort_sums_aggregate [postgres]
+-- Aggregate the newest deltas into one row per occurrence and processor; rows locked by others are
+-- left for later.
+-- scope: system (retention)
+WITH taken AS MATERIALIZED (
+    SELECT sum_id FROM cohort_sums ORDER BY sum_id DESC LIMIT :n FOR UPDATE SKIP LOCKED
+), old AS (
+    DELETE FROM cohort_sums WHERE sum_id IN (SELECT sum_id FROM taken)
+    RETURNING slot, processor, completed, dead, cancelled, ended_at
+)
+INSERT INTO cohort_sums (slot, processor, completed, dead, cancelled, ended_at)
+SELECT slot, processor, sum(completed), sum(dead), sum(cancelled), max(ended_at) FROM old
+GROUP BY slot, processor;
+
+-- name: cohort_sums_aggregate [sqlite]
+-- differs because SQLite has no data-modifying CTEs.
+-- scope: system (retention)
+CREATE TEMP TABLE IF NOT EXISTS old_cohorts (sum_id integer PRIMARY KEY);
+DELETE FROM temp.old_cohorts;
+INSERT INTO temp.old_cohorts SELECT sum_id FROM cohort_sums ORDER BY sum_id DESC LIMIT :n;
+INSERT INTO cohort_sums (slot, processor, completed, dead, cancelled, ended_at)
+SELECT slot, processor, sum(completed), sum(dead), sum(cancelled), max(ended_at) FROM cohort_sums
+WHERE sum_id IN (SELECT sum_id FROM temp.old_cohorts) GROUP BY slot, processor;
+DELETE FROM cohort_sums WHERE sum_id IN (SELECT sum_id FROM temp.old_cohorts);
+
+-- name: cohort_sums_aggregatable
+-- Whether aggregation of the newest deltas would save rows.
+-- scope: system (retention)
+SELECT count(*), count(DISTINCT k.slot || '/' || k.processor)
+FROM (SELECT slot, processor FROM cohort_sums ORDER BY sum_id DESC LIMIT :n) AS k;
+
+-- name: cohort_sums_prune
+-- Delete the sums of old occurrences, in chunks.
+-- scope: system (retention)
+DELETE FROM cohort_sums WHERE sum_id IN (
+    SELECT sum_id FROM cohort_sums WHERE slot < :before ORDER BY slot LIMIT :n);
 
 -- name: aggregate_horizon
 -- The time up to which history is aggregated into customer days; locked.
