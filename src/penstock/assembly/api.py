@@ -34,7 +34,7 @@ def build_api(
 ) -> ApiServer:
     """Build the API server of this process, bound to its port and not yet serving.
 
-    metrics: what it serves at `/metrics`.
+    metrics: the metrics that it serves at `/metrics`.
     """
     # Importing the web stack takes half a second: only processes that serve load it.
     from penstock.assembly.routes import ROUTES
@@ -99,7 +99,13 @@ def _pages(settings: Settings, client: Client, clock: Clock) -> PageSite:
         names = Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None)
         secret = None if identity.client_secret is None else names.get(identity.client_secret, "")
         provider = IdentityProvider(identity, secret, build_egress(settings), clock)
-    return build_site(client, clock, provider=provider, public_url=settings.public_url)
+    return build_site(
+        client,
+        clock,
+        provider=provider,
+        public_url=settings.public_url,
+        environment=settings.environment,
+    )
 
 
 def _has_usable_key(client: Client) -> bool:

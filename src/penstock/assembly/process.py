@@ -1,7 +1,7 @@
 """Assembly: the only module that names concrete drivers and builds a process.
 
-The CLI gets from here a store, or the services of a process, and starts and stops them. Drivers are
-imported when they are chosen, so SQLite users never load psycopg.
+The CLI gets a store, or the services of a process, from this module, and starts and stops them.
+Drivers are imported when they are chosen, so SQLite users never load psycopg.
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ from penstock.egress.addresses import is_loopback
 from penstock.egress.key_file import create_private
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
+from penstock.monitoring.health_refresher import HealthRefresher
 from penstock.monitoring.records import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.recovery.backfiller import Backfiller
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import PauseRow
-from penstock.runs.store.runs import RunFilter, run_count_ready
+from penstock.runs.store.lists.pages import RunFilter
+from penstock.runs.store.runs import run_count_ready
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.services.binder import Binder
@@ -127,7 +129,7 @@ SECOND = 1_000_000
 PROBE_THREADS = 8
 HEALTH_THREADS = 16
 BINDER_THREADS = 4
-"""Customers whose bound messages are served at the same time."""
+"""Number of customers whose bound messages are processed at the same time."""
 
 
 def run_pending(
@@ -222,7 +224,9 @@ def ready_by_pool(store: Transactions, limit: int = 10_000) -> dict[str, int]:
 
 
 def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
-    """List subscriptions without a dead-letter topic, where poison would be retried for ever."""
+    """List subscriptions without a dead-letter topic, which would retry poison messages
+    indefinitely.
+    """
     return store.read(subscriptions_without_dead_letters)
 
 
@@ -237,12 +241,12 @@ def find_snapshot_holders(store: Transactions, older_us: int) -> list[SnapshotHo
 
 
 def find_clock_lead(store: Transactions) -> int:
-    """Return by how many microseconds recorded times are ahead of the clock."""
+    """Return how many microseconds recorded times are ahead of the clock."""
     return store.read(clock_lead)
 
 
 def clip_times(store: Transactions) -> list[str]:
-    """Let leases begin now that are ahead of the clock; return the names of their processes."""
+    """Reset leases that start in the future to now; return the names of their processes."""
     return store.write(sessions_clip)
 
 
@@ -305,7 +309,7 @@ def build_services(
     pipelines: Sequence[Pipeline] = (),
     warehouses: Mapping[str, str] | None = None,
 ) -> list[ScheduledService]:
-    """Build every service except the worker, in the order in which work passes on.
+    """Build every service except the worker, in the order in which work passes through them.
 
     warehouses: addresses by the names that pipelines use, in addition to those of the settings.
     """
@@ -368,13 +372,14 @@ def _measuring(
     pipelines: Sequence[Pipeline],
     reporter: ProcessReporter,
 ) -> list[tuple[Service, LoopSchedule]]:
-    """Build the services that record service levels and usage, and rules declared in Python."""
+    """Build the services that record service levels, usage and health, and rules in Python."""
     client = Client(store, actor="alert-rule")
     return [
         (SloRecorder(store, parse_slos(settings.slos)), _every(10 * SECOND)),
         (UsageMeter(store), _every(5 * SECOND)),
         (CustomRules(store, pipelines, client), _every(15 * SECOND)),
         (reporter, _every(10 * SECOND)),
+        (HealthRefresher(store), _every(5 * SECOND)),
     ]
 
 
@@ -401,7 +406,7 @@ def build_dispatcher_loops(
 
 
 def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> list[Loop]:
-    """Build what watches the alert evaluator from a process that does not run it.
+    """Build the loops that watch the alert evaluator from a process that does not run it.
 
     It can also send notices: otherwise nothing would report that the schedulers have stopped.
     """
@@ -418,7 +423,7 @@ def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> l
 
 
 def development_key(client: Client, settings: Settings) -> str | None:
-    """Return the API key for local development, stored beside the SQLite file.
+    """Return the API key for local development, stored next to the SQLite file.
 
     None unless the API listens on loopback and the database is a file. The key file is readable by
     its owner only.

@@ -16,7 +16,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from penstock.cli.completion import SOURCES, complete
-from penstock.core.clock import MINUTE, parse_duration, parse_iso
+from penstock.core.clock import MINUTE, parse_duration
+from penstock.core.clock import parse_when as parse_when
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import decode, encode
 
@@ -129,21 +130,8 @@ def missing_partition_error(thing: str) -> InvalidInput:
     return InvalidInput("partition", "a partition such as 2025-12-31", None, fix)
 
 
-def parse_when(text: str | None, field: str, now: int) -> int | None:
-    """Parse an ISO 8601 time with offset, or a duration before `now` (`2h`, `3d`), to micros."""
-    if text is None:
-        return None
-    if text[:1].isdigit() and text[-1:].lower() in "smhdw" and "T" not in text.upper():
-        return now - parse_duration(text, field)
-    try:
-        return parse_iso(text, field)
-    except InvalidInput as error:
-        expected = f'{error.expected}, or how long ago, such as "2h" or "3d"'
-        raise InvalidInput(field, expected, text, error.fix) from None
-
-
 def parse_time_of_day(text: str, timezone: str, now: int) -> int | None:
-    """Parse HH:MM to the next such time of the wall clock of a zone; None if it is no such time."""
+    """Parse HH:MM to its next occurrence in a time zone; None if the text has another form."""
     hour, colon, minute = text.partition(":")
     is_time = colon and len(minute) == 2 and len(hour) <= 2 and (hour + minute).isdecimal()
     if not is_time or not hour or not (int(hour) < 24 and int(minute) < 60):
@@ -190,7 +178,7 @@ def confirm(question: str) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        click.echo(err=True)  # the prompt left the line open
+        click.echo(err=True)  # the prompt did not end its line
         raise click.UsageError("Cannot ask for confirmation (no terminal): add --yes.") from None
     if not is_wanted:
         raise click.Abort

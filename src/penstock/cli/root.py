@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "monitoring.cli.status",
         "Show the queue, today's totals, live processes and open alerts.",
     ),
+    "today": (
+        "monitoring.cli.today",
+        "Show the flows and the scheduled runs of today, and their progress.",
+    ),
     "explain": (
         "flows.explain.cli.explain",
         "Explain what a flow decided, what it waits for and what you can do.",
@@ -44,15 +48,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "trace": (
         "flows.explain.cli.trace",
-        "Show everything that one cause led to, by any id, and what never happened.",
+        "Show everything that one cause started, and the expected steps that have not happened.",
     ),
     "entity": (
         "flows.explain.cli.entity",
-        "Show how far the changes of an entity got, phase by phase.",
+        "Show how far the changes of an entity have progressed, phase by phase.",
     ),
     "executions": (
         "tracking.cli",
-        "List everything that executed for one cause, newest first.",
+        "List all executions that belong to one cause, newest first.",
     ),
     "find": (
         "tracking.cli",
@@ -71,7 +75,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "slowest": (
         "recovery.cli.replay",
-        "List processors by how long their successful runs take, the slowest first.",
+        "List processors by how long their successful runs take, slowest first.",
     ),
     "backfill": (
         "recovery.cli.backfill",
@@ -85,18 +89,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "flows.cli.complete",
         "Report the completion of a processor that Penstock does not run.",
     ),
-    "gate": ("flows.gates.cli.gate", "Check gates now, list their decisions, try other settings."),
+    "gate": ("flows.gates.cli.gate", "Check gates now, list decisions and try other settings."),
     "override": (
         "flows.gates.cli.override",
         "Grant, list and revoke approvals to start without a dependency.",
     ),
     "interventions": (
         "flows.gates.cli.interventions",
-        "List, show and resolve what needs a human decision.",
+        "List, show and resolve items that need a human decision.",
     ),
     "detect": (
         "detection.cli",
-        "List what is late, stuck, missing or at risk now, with the command that mends it.",
+        "List what is late, stuck, missing or at risk now, with the command that fixes it.",
     ),
     "risk": (
         "detection.cli",
@@ -114,15 +118,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "analytics": (
         "analytics.cli",
-        "Show figures over what ended: dependencies, trends, acknowledgments, durations.",
+        "Show statistics on ended work: dependencies, trends, acknowledgments, durations.",
     ),
     "slo": ("slos.cli", "Show service levels: targets, error budgets, burn rates, breaches."),
     "budgets": ("usage.cli", "Set, list, lift and remove budgets of pipelines and customers."),
     "anomalies": (
         "usage.cli",
-        "List executions outside the quantiles of those before them, with that history.",
+        "List executions outside the range of earlier ones, with that history.",
     ),
-    "pools": ("usage.cli", "Show the load of pools, and how many workers they need."),
+    "pools": ("usage.cli", "Show the load of pools and the number of workers they need."),
     "breakers": (
         "flows.breakers.cli",
         "List, explain and reset the breakers that stop a phase after five failures.",
@@ -140,9 +144,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "schemas": (
         "bus.cli.schemas",
-        "Create and list schemas of messages; add, list and repeat their revisions.",
+        "Create and list message schemas; add, list and roll back revisions.",
     ),
-    "spool": ("bus.cli.spool", "List and deliver events that wait on disk for the server."),
+    "spool": ("bus.cli.spool", "List and deliver events spooled on disk."),
     "dlq": ("dead_letters.cli.dlq", "List, replay and discard dead letters of runs and messages."),
     "configs": ("schedules.cli.configs", "Create, change, preview and audit customers' schedules."),
     "schedules": (
@@ -161,8 +165,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List, acknowledge, silence and resolve alerts; show rules and channels.",
     ),
     "customers": (
-        "access.cli.customers",
-        "List customers; set their weight, maximum number of runs and tolerance of late starts.",
+        "monitoring.cli.customers",
+        "List customers by health; set their weight, concurrency and start tolerance.",
     ),
     "keys": ("access.cli.keys", "Create, list, rotate and revoke API keys."),
     "db": ("db.cli", "Migrate and copy the database; rotate the push signing key."),
@@ -177,7 +181,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sink": (
         "shipping.cli",
-        "Ship the journal and the logs to the audit sink; show how far it is served.",
+        "Ship the journal and the logs to the audit sink; show the progress.",
     ),
     "query": (
         "shipping.cli",
@@ -199,7 +203,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "demo": (
         "demo",
-        "Run a simulated day of a pipeline, with failures, in just over a minute.",
+        "Simulate a day of pipeline runs, with failures, in just over a minute.",
     ),
 }
 """Command → (module below `penstock`, its summary in `penstock --help`)."""

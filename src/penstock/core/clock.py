@@ -32,7 +32,7 @@ HANDLER_SECONDS: Final = 1.0
 FAR_FUTURE: Final = 2**62
 """A time after every other one: the open end of a range."""
 DURATION_MAX: Final = 36_525 * DAY
-"""A hundred years: a longer duration is most likely given in the wrong unit."""
+"""A hundred years; a longer duration is most likely in the wrong unit."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
@@ -73,7 +73,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The system clock."""
+    """The clock of the operating system, for production."""
 
     __slots__ = ()
 
@@ -108,7 +108,8 @@ def set_from_handler(event: threading.Event) -> None:
     """Set an event from a signal handler without waiting for a lock.
 
     The handler may interrupt the main thread inside `event.wait`, which holds the event's lock for
-    a moment; `event.set` would then wait for it for ever. Another thread sets the event instead.
+    a moment; `event.set` would then wait for it indefinitely. Another thread sets the event
+    instead.
     """
     _thread.start_new_thread(event.set, ())
 
@@ -134,7 +135,7 @@ def request_time(given: object, field: str) -> Micros:
     """Return the time in a request as microseconds; raise InvalidInput outside the years 1 to 9899.
 
     A datetime ends with the year 9999. The last hundred years are left for the durations that are
-    added to a time, so that whatever follows from a request can be stored and shown.
+    added to a time, so that times derived from a request can be stored and shown.
     """
     if not isinstance(given, datetime) or given.utcoffset() is None:
         raise InvalidInput(
@@ -172,6 +173,20 @@ def parse_iso(text: object, field: str = "time") -> Micros:
     if parsed.utcoffset() is None:
         raise InvalidInput(field, expected, text, 'Append "Z" for UTC or an offset like "+02:00".')
     return _in_years((parsed - _EPOCH) // _ONE, field, text)
+
+
+def parse_when(text: str | None, field: str, now: Micros) -> Micros | None:
+    """Parse an ISO 8601 time, a date (midnight UTC), or a duration before `now` (`2h`, `3d`)."""
+    if text is None:
+        return None
+    if text[:1].isdigit() and text[-1:].lower() in "smhdw" and "T" not in text.upper():
+        return now - parse_duration(text, field)
+    is_date = re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text, re.ASCII)
+    try:
+        return parse_iso(f"{text}T00:00:00Z" if is_date else text, field)
+    except InvalidInput as error:
+        expected = f'{error.expected}, or how long ago, such as "2h" or "3d"'
+        raise InvalidInput(field, expected, text, error.fix) from None
 
 
 def _in_years(us: Micros, field: str, given: str) -> Micros:

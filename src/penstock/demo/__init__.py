@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from penstock.cli.app import App, Command, reject_url
-from penstock.core.clock import HOUR, MINUTE, SystemClock
+from penstock.core.clock import HOUR, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.demo.dashboard import Audience
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-LEAD_US = 26 * HOUR
-"""How long before now the day of `saas` begins, so that it is entirely in the past."""
+LEAD_US = 25 * HOUR
+"""Time before the last full hour at which the day of `saas` starts, so that it is in the past."""
 
 OPENING = {
     "nba": """\
@@ -37,7 +37,7 @@ source, a processor fails and is retried, a phase starts degraded.""",
 A day of many customers' schedules, simulated in {seconds} s: rate limits, a
 killed worker, a flood of runs, a scheduler outage; no run is lost.""",
 }
-"""What the viewer is about to see, in two lines."""
+"""Two-line introduction for the viewer."""
 
 
 @click.command("demo", cls=Command)
@@ -71,13 +71,13 @@ def demo(
     engine: str | None,
     serve: bool,
 ) -> None:
-    """Run a simulated day of a pipeline, with failures, in just over a minute.
+    """Simulate a day of pipeline runs, with failures, in just over a minute.
 
     nba (the default): gates over a season of basketball data in DuckDB. A source is late, a
     processor fails, a phase runs degraded and is repaired by late data, and an operator asks what
     happened. saas: a day of 1,000 customers with rate limits, a killed worker, a flood of runs and
-    a scheduler outage. The dashboard shows the day while it is played, and stays open in a terminal
-    or with --serve. The database is kept for inspection.
+    a scheduler outage. The dashboard shows the day while it is simulated, and stays open in a
+    terminal or with --serve. The database is kept for inspection.
     """
     folder = _folder()
     settings = _settings(app, engine, folder)
@@ -90,7 +90,7 @@ def demo(
     if which == "saas":
         from penstock.demo.saas.performance import DemoOptions, run_demo  # as above
 
-        start = SystemClock().now() // MINUTE * MINUTE - LEAD_US
+        start = SystemClock().now() // HOUR * HOUR - LEAD_US
         wanted = DemoOptions(
             customers=customers, flood=flood, seconds=seconds, seed=seed, start=start
         )

@@ -1,8 +1,8 @@
 """The client over HTTP: the same classes, methods and records as the local client.
 
 A method of a group that has a route sends a request and returns the record in its response. The
-routes are the API's own declarations, so nothing is written twice. A method without a route raises
-an error that says so.
+routes are the API's own declarations, so they exist only once. A method without a route raises an
+error that says so.
 
     with connect("https://penstock.example", key=key) as client:
         client.limits.declare("crm", capacity=10)
@@ -65,7 +65,7 @@ API_MODULES: Final[Mapping[str, str | tuple[str, ...]]] = {
     "Views": "penstock.monitoring.api",
     "Workers": "penstock.runs.external.api",
 }
-"""The module, or the modules, that declare the routes of each class of use cases."""
+"""Modules that declare the routes of each class of use cases."""
 
 
 class RemoteClient(UseCaseGroups):
@@ -74,7 +74,7 @@ class RemoteClient(UseCaseGroups):
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.actor = self._key = ""
-        unused = cast("Any", None)  # the server has them
+        unused = cast("Any", None)  # the server stores them
         self._store = self._names = self._probe = unused
 
     def _group(self, kind: Callable[P, G], *_: P.args, **__: P.kwargs) -> G:
@@ -122,18 +122,29 @@ def _remote_class(kind: type[Any]) -> type[Any]:
 def _sending(use_case: Callable[..., Any], routes: Sequence[ApiRoute]) -> Callable[..., Any]:
     """Return a method that sends a request and returns the record in the response.
 
-    Of several routes, the first is used whose path the arguments fill.
+    Of several routes, the first one is used whose path parameters are all given.
     """
     signature = inspect.signature(use_case)
 
     @functools.wraps(use_case)
     def send(self: Any, *args: Any, **kwargs: Any) -> Any:
         signature.bind(self, *args, **kwargs)  # raises TypeError as a local call would
+        _check_filters(signature, routes[0], kwargs)
         arguments = dict(signature.bind_partial(self, *args).arguments) | kwargs
         route = next((one for one in routes if one.binding.fits(arguments)), routes[-1])
         return request(self.transport, route, arguments)
 
     return send
+
+
+def _check_filters(signature: inspect.Signature, route: ApiRoute, given: Mapping[str, Any]) -> None:
+    """Raise TypeError for a filter that the route does not have, which would be left out."""
+    if all(one.kind is not one.VAR_KEYWORD for one in signature.parameters.values()):
+        return
+    known = {one.name for one in route.binding.parameters} | set(signature.parameters)
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(unknown)}")
 
 
 def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any]) -> Any:
@@ -187,7 +198,7 @@ def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an argument as JSON and queries have it."""
+    """Return an argument as a value for JSON and query strings."""
     if isinstance(value, datetime):
         from_datetime(value)  # raises InvalidInput for a time without a zone
         return value.isoformat()

@@ -41,13 +41,14 @@ from penstock.server.routes import PageSite, Routes
 from penstock.server.routing.endpoint import starlette_route
 
 SPARE_THREADS = 2
-"""Threads reserved for the two group commits of worker calls, so that they never wait for one."""
+"""Threads reserved for the two group commits of worker calls, so that they never wait for a thread.
+"""
 PUSH_TOKENS_WAITING_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """The app with the parts that serve it."""
+    """The app with its shared components."""
 
     app: RequestMiddleware
     load_shedder: LoadShedder
@@ -58,7 +59,7 @@ class Api:
     site: PageSite | None
 
     def drain(self) -> None:
-        """Let waiting requests return, because the server stops; thread-safe and idempotent."""
+        """End waiting requests, because the server stops; thread-safe and idempotent."""
         self.asgi.state.is_draining = True
         self.waiting.is_stopping = True
         self.waiting.release()
@@ -79,7 +80,7 @@ def build(
 ) -> Api:
     """Build the API over a client; `receiving` configures incoming pushes.
 
-    metrics: what `/metrics` serves; by default what is counted from here on.
+    metrics: the metrics that `/metrics` serves; by default, events counted from now on.
     """
     waiting = LongPolls(lambda channel: client.store.listen([channel]))
     connections = ConnectionTable(connections_max(options.connections))
@@ -98,6 +99,7 @@ def build(
     app = _starlette(routes, lifespan, [] if site is None else site.routes)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
     app.state.receiving = receiving or PushAuth()
+    app.state.site = site
     app.state.push_tokens = BoundedThreads(1, PUSH_TOKENS_WAITING_MAX)
     app.state.events = events
     app.state.poll_quota = PollQuota(connections.most)
@@ -133,7 +135,7 @@ def _site(routes: Routes, client: Client, clock: Clock) -> PageSite | None:
 
 
 def _recorder(meters: Metrics, events: Events) -> Callable[[AccessRecord], None]:
-    """Return what counts a request and emits its event."""
+    """Return a callback that counts a request and emits its event."""
 
     def record(access: AccessRecord) -> None:
         meters.record(access)

@@ -1,8 +1,8 @@
-"""Figures of the whole installation, read from the database at a scrape.
+"""Metrics of the whole installation, read from the database at a scrape.
 
-Everything is bounded: subscriptions, limits and origins are the first ones by name, subjects of
-alert rules those with the largest values. Scrapes within a few seconds share one reading, so that
-several Prometheus servers cost the database no more than one.
+Everything is bounded: the first subscriptions, limits and origins by name are exported, and the
+subjects of alert rules with the largest values. Scrapes within a few seconds share one read, so
+that several Prometheus servers load the database no more than one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATES: Final = ("ready", "later", "paused", "blocked", "claimed", "running")
 class FleetCollector(Collector):
     """Collects the state of the queue, the bus, limits and alerts.
 
-    Only `penstock_up` while the database is unavailable.
+    While the database is unavailable, only `penstock_up` is collected.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class FleetCollector(Collector):
         by_customer: bool = False,
         local: Callable[[], Sequence[Measurement]] = tuple,
     ) -> None:
-        """`local` measures what only this machine knows, such as the disk."""
+        """`local` measures what is specific to this machine, such as the disk."""
         self._client = client
         self._clock = clock
         self._by_customer = by_customer
@@ -54,11 +54,11 @@ class FleetCollector(Collector):
         self._families: list[GaugeMetricFamily] = []
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Return nothing; what there is, is known only at a scrape."""
+        """Return nothing; the metrics are known only at a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the figures, of a few seconds ago at most."""
+        """Yield the metrics, at most a few seconds old."""
         with self._lock:
             now = self._clock.monotonic()
             try:
@@ -122,7 +122,7 @@ class FleetCollector(Collector):
     def _dead_letters(self) -> Iterator[GaugeMetricFamily]:
         dead = _gauge("dead_letters")
         counts: Counter[tuple[str, str]] = Counter()
-        for group in self._client.dead_letters.groups(limit=SHOWN):
+        for group in self._client.dead_letters.groups(limit=SHOWN, check=False):
             path = (group.pipeline, group.phase, group.processor)
             origin = group.subscription or "/".join(part for part in path if part)
             counts[origin or group.kind, group.error_type] += group.count

@@ -41,7 +41,7 @@ CODES: Mapping[int, str] = {
     429: "rate.exceeded",
     503: "overloaded",
 }
-"""Codes of HTTP-level refusals, which have no PenstockError."""
+"""Codes of HTTP-level rejections, which have no PenstockError."""
 
 
 class Refused(Exception):
@@ -137,6 +137,9 @@ def refusal_response(error: Refused, request_id: str | None) -> Response:
 
 async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and _is_person(request) and request.app.state.site is not None:
+        shown: Response = await request.app.state.site.absent(request)
+        return shown
     code = CODES.get(error.status_code, "refused")
     texts = {
         404: "No route matches this path.",
@@ -151,6 +154,12 @@ async def _plain(request: Request, error: Exception) -> Response:
     )
 
 
+def _is_person(request: Request) -> bool:
+    """Return whether a browser requests a page, not the API."""
+    is_page = request.method == "GET" and not request.url.path.startswith("/api/")
+    return is_page and "text/html" in request.headers.get("accept", "")
+
+
 def _methods_of(request: Request) -> str:
     """Return the methods of a path as the value of an Allow header."""
     path, found = request.url.path, set[str]()
@@ -161,7 +170,7 @@ def _methods_of(request: Request) -> str:
 
 
 async def _gone(request: Request, _: Exception) -> Response:
-    """Answer a request whose client disconnected within the body; nothing was done."""
+    """Respond to a request whose client disconnected while sending the body; nothing was done."""
     return problem(
         400, "request.broken", "The request body is incomplete.", request_id=request_id_of(request)
     )

@@ -1,4 +1,4 @@
-"""What the app serves: declared routes, plain routes, and the fast path of workers.
+"""The routes of the app: declared routes, plain routes, and the fast path of workers.
 
 `assembly.routes` lists them; the server names no subject.
 """
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from penstock.client import Client
@@ -20,7 +22,7 @@ from penstock.server.routing.plain import PlainRoute
 
 
 class PageSite(Protocol):
-    """The pages for people that are served beside the API."""
+    """The dashboard pages that are served alongside the API."""
 
     @property
     def routes(self) -> Sequence[StarletteRoute]:
@@ -28,7 +30,11 @@ class PageSite(Protocol):
         ...
 
     def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether a request carries a session that was valid before."""
+        """Return whether a request has a session that was valid before."""
+        ...
+
+    async def absent(self, request: Request) -> Response:
+        """Return the "not found" page."""
         ...
 
     def release(self) -> None:

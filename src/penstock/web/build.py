@@ -27,19 +27,19 @@ from penstock.web.pages import (
     dead_letters,
     dependencies,
     messages,
-    overview,
-    runs,
     schedules,
     system,
     tracing,
     trends,
 )
 from penstock.web.pages.flows import flow, grid
+from penstock.web.pages.overview.page import overview
+from penstock.web.pages.runs import run, run_list
 from penstock.web.palette import Palette
 from penstock.web.site import PageRoute, Site
 
 PAGES: Final = (
-    PageRoute(path="/", view=overview.overview),
+    PageRoute(path="/", view=overview),
     PageRoute(path="/alerts", view=alerts.alerts),
     PageRoute(path="/alerts/{alert_id}", view=alerts.alert),
     PageRoute(path="/dead-letters", view=dead_letters.dead_letters),
@@ -49,8 +49,8 @@ PAGES: Final = (
     PageRoute(path="/grid", view=grid.grid),
     PageRoute(path="/flows", view=flow.flows),
     PageRoute(path="/flows/{flow_id}", view=flow.flow),
-    PageRoute(path="/runs", view=runs.runs),
-    PageRoute(path="/runs/{run_id}", view=runs.run),
+    PageRoute(path="/runs", view=run_list.runs),
+    PageRoute(path="/runs/{run_id}", view=run.run),
     PageRoute(path="/configs", view=schedules.configs),
     PageRoute(path="/configs/{config_id}", view=schedules.config),
     PageRoute(path="/customers", view=schedules.customers, covers_all=True),
@@ -88,9 +88,12 @@ def build_site(
     *,
     provider: IdentityProvider | None = None,
     public_url: str = "",
+    environment: str = "",
 ) -> Site:
-    """Return the dashboard over a client; with a provider people can log in without a key."""
-    site = Site(client, clock, PAGES)
+    """Return the dashboard over a client; with an identity provider, people can log in without a
+    key.
+    """
+    site = Site(client, clock, PAGES, environment)
     sign_in = SignIn(site, "" if provider is None else provider.settings.label)
     if provider is not None:
         OidcLogin(site, sign_in, provider, public_url)

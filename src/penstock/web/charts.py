@@ -1,7 +1,7 @@
 """Charts as SVG from the server: pure functions from numbers to positions in percent.
 
-Each chart has a finding in words (its label for screen readers) and a table of its numbers. Widths
-and heights are attributes, never styles, because the content policy forbids those.
+Each chart has a summary (its label for screen readers) and a table of its numbers. Widths and
+heights are attributes, never styles, because the content policy forbids inline styles.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ColumnsPanel:
     finding: str
     boxes: Sequence[Box]
     y_labels: Sequence[tuple[float, str, str]]
-    """Position in percent, text and style of each."""
+    """Position in percent, text and style of each label."""
     x_labels: Sequence[str]
     table: DataTable
     note: str = ""
@@ -69,9 +69,18 @@ class Count:
 
 
 def columns(
-    counts: Sequence[Count], *, title: str, finding: str, note: str, ticks: int = 4
+    counts: Sequence[Count],
+    *,
+    title: str,
+    finding: str,
+    note: str,
+    ticks: int = 4,
+    end: str = "now",
 ) -> ColumnsPanel:
-    """Return a column chart of buckets; `down` is drawn below the line on its own scale."""
+    """Return a column chart of buckets; `down` is drawn below the line on its own scale.
+
+    end: label of the end of the time axis.
+    """
     top = nice_ceiling(max((one.up for one in counts), default=0))
     bottom = max((one.down for one in counts), default=0)
     step = 100 / max(1, len(counts))
@@ -87,11 +96,13 @@ def columns(
         if one.down:
             height = max(1.5, (100 - FALL - 3) * one.down / bottom)
             boxes.append(Box(x=x, width=width, y=FALL + 3, height=height, css="fail", label=label))
-    y_labels = [(0.0, number(top), ""), (FALL / 2, number(top // 2), ""), (FALL, "0", "")]
+    y_labels = [(0.0, number(top), ""), (FALL, "0", "")]
+    if top % 2 == 0:
+        y_labels.insert(1, (FALL / 2, number(top // 2), ""))
     if bottom:
         y_labels.append((100.0, number(bottom), "bad"))
     shown = [counts[round(n * (len(counts) - 1) / ticks)].label for n in range(ticks) if counts] + [
-        "now"
+        end
     ]
     return ColumnsPanel(
         title=title,
@@ -161,7 +172,7 @@ class DotsPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long one partition took."""
+    """The duration of one partition."""
 
     partition: str
     took: timedelta
@@ -234,13 +245,13 @@ def nice_duration(value: timedelta) -> timedelta:
 
 
 def median(values: Sequence[timedelta]) -> timedelta:
-    """Return the lower median; zero for none."""
+    """Return the lower median; zero if there are no values."""
     return sorted(values)[(len(values) - 1) // 2] if values else timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """A cell of a heat map: `band` is a (all well), b, c (worst), z (nothing)."""
+    """A cell of a heat map: `band` is a (best), b, c (worst) or z (no data)."""
 
     band: str
     text: str
@@ -257,7 +268,7 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatPanel:
-    """Things × time or kinds."""
+    """A heat map: rows by time or kind."""
 
     kind: ClassVar[str] = "heat"
     title: str
@@ -265,12 +276,12 @@ class HeatPanel:
     columns: Sequence[str]
     rows: Sequence[HeatRow]
     legend: Sequence[tuple[str, str]]
-    """Band and word of each."""
+    """Band and label of each."""
     note: str = ""
     every: int = 1
     """Only every n-th column is named."""
     is_wide: bool = False
-    """Whether columns are words instead of days."""
+    """Whether columns are labelled with words instead of days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +297,7 @@ class RiskMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskPanel:
-    """Will it be in time: the span so far, the likely end, and the service level."""
+    """A forecast: the elapsed time, the probable end, and the service level."""
 
     kind: ClassVar[str] = "risk"
     title: str
@@ -314,9 +325,27 @@ class Bar:
     label: str
 
 
+def stacked(parts: Sequence[tuple[str, int, str]], least: float = 0.6) -> list[Bar]:
+    """Return counts (style, count, word) as segments of one bar; none is too narrow to be seen.
+
+    least: width of the narrowest segment in percent; the widest one gives what others get.
+    """
+    counts = [part for part in parts if part[1] > 0]
+    total = sum(count for _, count, _ in counts)
+    if not total:
+        return []
+    widths = [max(least, 100 * count / total) for _, count, _ in counts]
+    widths[widths.index(max(widths))] -= sum(widths) - 100
+    made, left = [], 0.0
+    for (css, count, word), width in zip(counts, widths, strict=True):
+        made.append(Bar(left=left, width=width, css=css, label=f"{number(count)} {word}"))
+        left += width
+    return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineRow:
-    """The spans of one thing."""
+    """The spans of one phase or run."""
 
     name: str
     state: str
@@ -333,7 +362,7 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePanel:
-    """What happened over time: one row for each phase and run."""
+    """A timeline with one row for each phase and run."""
 
     kind: ClassVar[str] = "lanes"
     title: str

@@ -1,15 +1,17 @@
-"""The navigation: places, and the counts beside them."""
+"""The navigation: entries and their counts."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from penstock.access.api_keys import Permission
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.web.parts import address
 from penstock.web.visit import Visit
 
 COUNT_SECONDS: Final = 5.0
@@ -29,6 +31,8 @@ class Place:
     covers_all: bool = False
     """Whether a key that is bound to a customer may not see it."""
     permission: Permission = Permission.READ
+    is_scoped: bool = True
+    """Whether it shows one customer if one is chosen."""
 
 
 PLACES: Final = (
@@ -48,11 +52,11 @@ PLACES: Final = (
     Place(name="configs", label="Configs", href="/configs", icon="cal", group="Work"),
     Place(
         name="customers", label="Customers", href="/customers", icon="n-people", group="Work",
-        covers_all=True,
+        covers_all=True, is_scoped=False,
     ),
     Place(
         name="limits", label="Limits", href="/limits", icon="n-limits", group="Shared",
-        covers_all=True,
+        covers_all=True, is_scoped=False,
     ),
     Place(name="topics", label="Topics", href="/topics", icon="n-topics", group="Shared"),
     Place(name="trace", label="Trace an entity", href="/trace", icon="n-entity", group="Find out"),
@@ -64,18 +68,18 @@ PLACES: Final = (
     Place(name="breakers", label="Breakers", href="/breakers", icon="blocked", group="Find out"),
     Place(
         name="system", label="System", href="/system", icon="n-system", group="Installation",
-        covers_all=True,
+        covers_all=True, is_scoped=False,
     ),
     Place(name="audit", label="Audit", href="/audit", icon="n-audit", group="Installation"),
     Place(
         name="keys", label="Keys", href="/keys", icon="n-keys", group="Installation",
-        covers_all=True, permission=Permission.ADMINISTER,
+        covers_all=True, permission=Permission.ADMINISTER, is_scoped=False,
     ),
 )  # fmt: skip
 
 
 class NavigationCounts:
-    """Counts beside the places, per customer, at most five seconds old."""
+    """Counts shown in the navigation, per customer, at most five seconds old."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -83,8 +87,8 @@ class NavigationCounts:
         self._kept: OrderedDict[str | None, tuple[float, dict[str, str]]] = OrderedDict()
 
     def of(self, visit: Visit) -> dict[str, str]:
-        """Return the counts that the person sees, by the name of the place."""
-        scope = visit.caller.customer
+        """Return the counts that the person sees, by the name of the entry."""
+        scope = visit.customer
         now = self._clock.monotonic()
         with self._lock:
             kept = self._kept.get(scope)
@@ -100,24 +104,34 @@ class NavigationCounts:
 
 
 def places_of(visit: Visit) -> list[Place]:
-    """Return the places that the person may visit."""
+    """Return the entries that the person may open; their addresses keep the chosen customer."""
     role = visit.caller.principal.role
+    chosen = None if visit.is_bound else visit.customer
     return [
-        place
+        replace(place, href=address(place.href.strip("/"), customer=chosen))
+        if chosen is not None and place.is_scoped
+        else place
         for place in PLACES
         if role.has_permission(place.permission) and not (visit.is_bound and place.covers_all)
     ]
+
+
+def scope_path(visit: Visit, places: Sequence[Place]) -> str:
+    """Return the list that shows a customer once one is chosen: this one, else the overview."""
+    here = {place.href.partition("?")[0] for place in places if place.is_scoped}
+    return visit.path if visit.path in here else "/"
 
 
 def _counts(visit: Visit) -> dict[str, str]:
     client = visit.client
     made = {}
     try:
-        made["letters"] = _shown(len(client.dead_letters.list(limit=COUNT_MAX).items))
-        made["alerts"] = _shown(len(client.alerts.list(state="open", limit=COUNT_MAX).items))
-        made["interventions"] = _shown(len(client.interventions.list(limit=COUNT_MAX).items))
+        whose: dict[str, Any] = {"customer": visit.customer, "limit": COUNT_MAX}
+        made["letters"] = _shown(len(client.dead_letters.list(**whose).items))
+        made["alerts"] = _shown(len(client.alerts.list(state="open", **whose).items))
+        made["interventions"] = _shown(len(client.interventions.list(**whose).items))
     except PenstockError:
-        return made  # the page says what did not load
+        return made  # the page reports the parts that did not load
     return {name: count for name, count in made.items() if count != "0"}
 
 

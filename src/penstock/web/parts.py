@@ -1,7 +1,7 @@
-"""The parts of which pages are made; templates draw each kind in one way.
+"""The parts of pages; templates render each kind in one way.
 
-A page is a heading with a sentence, then panels. Every text in a part is foreign: templates escape
-it, and it never becomes an address. Addresses are built by `address` only.
+A page is a heading with a sentence, then panels. Every text in a part is untrusted: templates
+escape it, and it never becomes an address. Addresses are built by `address` only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from penstock.web.words import appearance, word
+from penstock.web.words import NOTHING, appearance, word
 
 
 def address(*path: str, **query: Any) -> str:
@@ -42,24 +42,36 @@ class Cell:
     small: str = ""
     at: datetime | None = None
     state: str = ""
-    """Look of a state, drawn with its icon."""
+    """Style of a state, drawn with its icon."""
     severity: str = ""
     share: float | None = None
     """0 to 1, drawn as a bar."""
     fill: str = ""
-    """Colour of the bar; by default by its share."""
+    """Colour of the bar; derived from its share by default."""
     spark: str = ""
     """Points of a small line."""
     marks: str = ""
     """Outcomes of the last runs, oldest first: c completed, f failed, r running, d degraded."""
     slots: tuple[int, int, int] | None = None
-    """Slots that are held, free and learned away."""
+    """Slots that are held, free, and removed by learned capacity."""
     tag: str = ""
-    """A word in a frame."""
+    """Label shown in a frame."""
     pipe: Sequence[Segment] = ()
     """Phases of a flow, drawn as small marks."""
     is_mono: bool = False
     css: str = ""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether there is nothing to show; narrow screens omit such a cell."""
+        is_drawn = self.at or self.spark or self.marks or self.slots or self.pipe or self.tag
+        return (
+            self.text in ("", NOTHING)
+            and not is_drawn
+            and not self.small
+            and not self.severity
+            and self.share is None
+        )
 
 
 def text(value: Any, *, small: str = "", css: str = "") -> Cell:
@@ -73,7 +85,7 @@ def state_cell(state: str | None, href: str | None = None, small: str = "") -> C
 
 
 def time_cell(at: datetime | None, *, small: str = "", css: str = "dim nw") -> Cell:
-    """Return a cell with a time."""
+    """Return a cell that shows a time, or a dash for None."""
     return Cell(at=at, small=small, css=css, text="" if at else "–")
 
 
@@ -89,7 +101,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Empty:
-    """What a panel says when it has nothing to show, and the command that fills it."""
+    """Text of an empty panel, with a suggested command."""
 
     title: str
     text: str
@@ -99,7 +111,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """A column of a table."""
+    """Title and style of a table column."""
 
     title: str
     css: str = ""
@@ -119,12 +131,12 @@ class TablePanel:
     """Address of the next page."""
     actions: Sequence[Button] = ()
     chosen: int | None = None
-    """Index of the row that is open beside the table."""
+    """Index of the row that is open next to the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePanel(TablePanel):
-    """The decision of a gate in words, with its evidence."""
+    """The decision of a gate as text, with its evidence."""
 
     kind: ClassVar[str] = "gate"
     state: str = ""
@@ -132,7 +144,7 @@ class GatePanel(TablePanel):
     count: str = ""
     text: str = ""
     figures: Sequence[tuple[str, str, bool]] = ()
-    """Name, value, and whether it is short of what is needed."""
+    """Name, value, and whether the value is insufficient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,12 +168,12 @@ class CauseLine:
     clears: str = ""
     at: datetime | None = None
     """Earliest time at which it can clear."""
-    is_last: bool = False
+    is_root: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreePanel:
-    """Why nothing happens: each line is the cause of the one above it."""
+    """A tree of causes: each line is the cause of the one above it."""
 
     kind: ClassVar[str] = "tree"
     title: str
@@ -171,7 +183,7 @@ class TreePanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One line of what happened."""
+    """One line of a feed."""
 
     at: datetime
     icon: str
@@ -182,7 +194,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPanel:
-    """What happened, newest or oldest first."""
+    """A feed of events, newest or oldest first."""
 
     kind: ClassVar[str] = "feed"
     title: str
@@ -196,7 +208,7 @@ class FeedPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Something a person can do, with its command and, if a page does it, its address."""
+    """A suggested action, with its command and, if a page performs it, its address."""
 
     text: str
     command: str
@@ -206,7 +218,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaysPanel:
-    """What a person can do."""
+    """Suggested commands."""
 
     kind: ClassVar[str] = "ways"
     title: str
@@ -215,7 +227,7 @@ class WaysPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotePanel:
-    """A sentence that must be seen."""
+    """A highlighted note."""
 
     kind: ClassVar[str] = "note"
     text: str
@@ -226,7 +238,7 @@ class NotePanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPanel:
-    """A foreign text as it is: data, a traceback."""
+    """Untrusted text shown unchanged: data, a traceback."""
 
     kind: ClassVar[str] = "text"
     title: str
@@ -236,7 +248,7 @@ class TextPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One vital sign."""
+    """One key figure."""
 
     label: str
     value: str
@@ -246,7 +258,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiguresPanel:
-    """Vital signs in a row."""
+    """Key figures in a row."""
 
     kind: ClassVar[str] = "figures"
     title: str
@@ -255,7 +267,7 @@ class FiguresPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowLine:
-    """A flow as a line with its pipe."""
+    """A flow as a line with its pipe, or a cohort of runs with its bar."""
 
     title: str
     href: str
@@ -263,23 +275,26 @@ class FlowLine:
     word: str
     note: str = ""
     pipe: Sequence[Segment] = ()
+    bars: Sequence[Any] = ()
+    bar_label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowsPanel:
-    """Flows as pipes."""
+    """Flows as pipes, cohorts as bars."""
 
     kind: ClassVar[str] = "flows"
     title: str
     lines: Sequence[FlowLine]
     empty: Empty
     note: str = ""
+    foot: str = ""
     actions: Sequence[Button] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedLine:
-    """Something that needs a person."""
+    """An item that needs attention."""
 
     severity: str
     text: str
@@ -291,7 +306,7 @@ class NeedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeedsPanel:
-    """What needs a person, worst first."""
+    """Items that need attention, most severe first."""
 
     kind: ClassVar[str] = "needs"
     title: str
@@ -338,7 +353,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathPanel:
-    """The path of a change or an entity, then what never happened."""
+    """The path of a change or an entity, then the missing steps."""
 
     kind: ClassVar[str] = "path"
     title: str
@@ -367,7 +382,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question of the first page with its field."""
+    """A question on the overview page with its input field."""
 
     id: str
     title: str
@@ -403,6 +418,8 @@ class Filter:
     label: str
     value: str = ""
     options: Sequence[tuple[str, str]] = ()
+    hint: str = ""
+    """What a field expects, shown while it is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,7 +432,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A part of a sentence that leads to a page."""
+    """A part of a sentence that links to a page."""
 
     text: str
     href: str
@@ -423,7 +440,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebPage:
-    """A page: its place, its sentence, what one can do, and its panels."""
+    """A page: its navigation entry, summary, actions and panels."""
 
     title: str
     nav: str
@@ -439,7 +456,7 @@ class WebPage:
     kept: Mapping[str, str] = field(default_factory=dict)
     """Query values that the filter form keeps."""
     tools: Sequence[Choices] = ()
-    """Choices beside the filters."""
+    """Choices next to the filters."""
     columns: str = ""
     """Style of the two columns; empty for a wide and a narrow one."""
     pipe: Sequence[Segment] = ()

@@ -39,7 +39,7 @@ from penstock.web.live.fragments import (
 from penstock.web.live.hub import LiveHub
 from penstock.web.live.topics import topics_of_page
 from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
-from penstock.web.navigation import NavigationCounts, places_of
+from penstock.web.navigation import NavigationCounts, places_of, scope_path
 from penstock.web.parts import Empty, NotePanel, TablePanel, WebPage, address
 from penstock.web.render import render
 from penstock.web.security import HEADERS, form_token
@@ -51,7 +51,7 @@ MOVED: Final = 303
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRoute:
-    """A page: its path, its function, and whom it is for."""
+    """A page: its path, its function, and its access."""
 
     path: str
     view: View
@@ -63,9 +63,13 @@ class PageRoute:
 class Site:
     """The dashboard over a client."""
 
-    def __init__(self, client: Client, clock: Clock, pages: Sequence[PageRoute]) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, pages: Sequence[PageRoute], environment: str = ""
+    ) -> None:
         self.client = client
         self.clock = clock
+        self.environment = environment
+        """Name of the environment, which every page shows; may be empty."""
         self.sessions = SessionCache(client, clock)
         self.tries = LoginTries(clock)
         self._counts = NavigationCounts(clock)
@@ -87,8 +91,18 @@ class Site:
         self._routes.append(StarletteRoute(path, endpoint, methods=list(methods)))
 
     def is_known(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Return whether a request carries a session that was valid before."""
+        """Return whether a request has a session that was valid before."""
         return self.sessions.is_known(headers)
+
+    async def absent(self, request: Request) -> Response:
+        """Return the "not found" page."""
+        visitor = await self.enter(request, "absent")
+        if isinstance(visitor, Response):
+            return visitor
+        make = partial(_absent, "No page has this address.")
+        return await run_in_threadpool(
+            lambda: self.respond(request, self.visit(request, visitor), make())
+        )
 
     def release(self) -> None:
         """End the streams of open pages, because the server stops; thread-safe and idempotent."""
@@ -120,7 +134,7 @@ class Site:
         return serve
 
     async def recognise(self, request: Request, route: str) -> Visitor | Response:
-        """Return the person of a request; without a session, the way to the login."""
+        """Return the person of a request; without a session, a redirect to the login."""
         access: AccessRecord = request.scope["penstock.access"]
         access.route = route
         visitor = await self.sessions.find(request)
@@ -133,7 +147,7 @@ class Site:
         return visitor
 
     async def enter(self, request: Request, route: str) -> Visitor | Response:
-        """Return the person of an admitted request; without a session, the way to the login."""
+        """Return the person of an admitted request; without a session, a redirect to the login."""
         visitor = await self.recognise(request, route)
         if not isinstance(visitor, Response):
             await _admit(request)
@@ -157,11 +171,11 @@ class Site:
         )
 
     def counts(self, visit: Visit) -> dict[str, str]:
-        """Return the counts beside the places of the navigation."""
+        """Return the counts shown in the navigation."""
         return self._counts.of(visit)
 
     def guarded(self, visit: Visit, view: View) -> WebPage:
-        """Return a page; for an error the page that says it."""
+        """Return a page, or the error page."""
         try:
             return view(visit)
         except NotFound as error:
@@ -171,8 +185,8 @@ class Site:
         except Refused as error:
             return _refused_page(error.status, "Not allowed", error.detail)
         except StoreError:
-            text = "The database does not answer. Nothing was changed; try again in a moment."
-            return _refused_page(503, "The database does not answer", text)
+            text = "The database does not respond. Nothing was changed; try again in a moment."
+            return _refused_page(503, "The database does not respond", text)
         except PenstockError as error:
             return _refused_page(error.http_status, "That did not work", error.message)
 
@@ -184,7 +198,7 @@ class Site:
         template: str = "main.html",
         **values: Any,
     ) -> Response:
-        """Return a page as a response, or, if the script asks, the part of it that changes."""
+        """Return a page as a response or, if the script requests it, the part that changes."""
         fragment = self._fragment(visit, page, template, **values)
         if is_fragment(request):
             return html_response(request, fragment.whole, page.status)
@@ -204,11 +218,14 @@ class Site:
 
     def _fragment(self, visit: Visit, page: WebPage, template: str, **more: Any) -> _Rendered:
         page = replace(page, heading=page.heading or page.title)
+        places = places_of(visit)
         values = {
             "page": page,
             "visit": visit,
             "now": visit.now,
-            "places": places_of(visit),
+            "environment": self.environment,
+            "places": places,
+            "scope_path": scope_path(visit, places),
             "counts": self.counts(visit),
             "topics": "",
             **more,
@@ -256,7 +273,7 @@ def _to_login(request: Request) -> Response:
     is_elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
     if is_elsewhere and request.method == "GET":
         # A link from another site arrives without the cookie, which is SameSite=Strict. The page
-        # asks for itself again, and this time the browser sends it.
+        # reloads itself, and this time the browser sends the cookie.
         return html_response(request, render("again.html", {"href": wanted}))
     return RedirectResponse(
         address("login", next=None if wanted == "/" else wanted), MOVED, dict(HEADERS)

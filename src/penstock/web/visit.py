@@ -1,4 +1,4 @@
-"""One request for a page: who asks, for what, and with which filters."""
+"""One request for a page: its caller, address and filters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from penstock.access.api_keys import Permission
 from penstock.client import Client
+from penstock.core.clock import from_datetime, parse_when, to_datetime
 from penstock.core.errors import PenstockError
 from penstock.server.auth import Caller
 from penstock.server.problems import Refused
@@ -49,14 +50,14 @@ class Visit:
 
     @property
     def may_operate(self) -> bool:
-        """Whether the person may act."""
+        """Whether the person may perform actions."""
         return self.caller.principal.role.has_permission(Permission.OPERATE)
 
     def require(self, permission: Permission) -> None:
         """Raise Refused if the person's role lacks a permission."""
         role = self.caller.principal.role
         if not role.has_permission(permission):
-            raise Refused(403, f"Your key has the role {role}: ask a person who may {permission}.")
+            raise Refused(403, f"Your role is {role}, which lacks the permission {permission}.")
 
     def get(self, name: str) -> str | None:
         """Return a value of the query; None if it is absent or empty."""
@@ -72,9 +73,18 @@ class Visit:
         values = {**self.query, **changed}
         return address(*self.path.strip("/").split("/"), **values)
 
-    def next_page(self, cursor: str | None) -> str | None:
+    def link(self, *path: str, **query: Any) -> str:
+        """Return the address of a page that keeps the customer chosen in the address."""
+        return address(*path, customer=None if self.is_bound else self.customer, **query)
+
+    def time(self, name: str) -> datetime | None:
+        """Return a time of the query, given as such, as a date or as an age; raise InvalidInput."""
+        at = parse_when(self.get(name), name, from_datetime(self.now))
+        return None if at is None else to_datetime(at)
+
+    def next_page(self, cursor: str | None, **changed: Any) -> str | None:
         """Return the address of the next page of a list; None at its end."""
-        return None if cursor is None else self.here(cursor=cursor)
+        return None if cursor is None else self.here(cursor=cursor, **changed)
 
     def age(self, at: datetime | None) -> str:
         """Return how long ago a time was."""
@@ -90,7 +100,9 @@ class Visit:
         return f"{phrase[:5]}Z" if len(phrase) == 9 else phrase
 
     def panel(self, title: str, build: Callable[[], T]) -> T | NotePanel:
-        """Return a panel; if it fails, a note in its place, so that the page and the rest stay."""
+        """Return a panel, or a note in its place if it fails, so that the rest of the page is
+        shown.
+        """
         try:
             return build()
         except PenstockError as error:

@@ -8,7 +8,7 @@ UPDATE alerts SET state = 'acknowledged', acknowledged_at = {{now}}, acknowledge
 WHERE alert_id {{any ids}} AND state = 'open' RETURNING alert_id;
 
 -- name: alert_resolve_ids
--- Resolve alerts by hand.
+-- Resolve alerts manually.
 -- scope: system (the caller has checked the alerts)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor,
     note = coalesce(CAST(:note AS text), note)
@@ -197,7 +197,7 @@ WHERE true ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, target = exclu
     routes = excluded.routes, fallback = excluded.fallback, declared_at = excluded.declared_at;
 
 -- name: alert_channel_list
--- Channels by name, with their notices that wait or were given up.
+-- Channels by name, with their waiting and abandoned notices.
 -- scope: system (operators)
 SELECT h.name, h.kind, h.target, h.routes, h.fallback, h.declared_at, h.last_sent_at, h.last_error,
     h.last_error_at, h.failing_since, h.failures, h.next_try_at,
@@ -238,7 +238,7 @@ UPDATE alert_notices SET attempts = attempts + 1 WHERE notice_id = (
 RETURNING notice_id, origin, kind, attempts, created_at, {{now}};
 
 -- name: alert_notice_end
--- Record that a notice was sent or given up.
+-- Record that a notice was sent or abandoned.
 -- scope: system (alert sender)
 UPDATE alert_notices SET state = :state, ended_at = {{now}},
     last_error = coalesce(CAST(:error AS text), last_error)
@@ -269,7 +269,7 @@ WHERE name = :name AND token = :token RETURNING failures, failing_since;
 UPDATE alert_channels SET last_error = :error, last_error_at = {{now}} WHERE name = :name;
 
 -- name: alert_channel_try_now
--- Let the next attempt of a channel be made at once.
+-- Let the next attempt of a channel be made immediately.
 -- scope: system (operators)
 UPDATE alert_channels SET next_try_at = 0 WHERE name = :name RETURNING name;
 
@@ -292,7 +292,7 @@ WHERE state = 'waiting' AND created_at <= {{now}} - :after_us
 RETURNING channel;
 
 -- name: alert_notices_resend
--- Put notices that were given up back into the queue of their channel.
+-- Put abandoned notices back into the queue of their channel.
 -- scope: system (operators)
 UPDATE alert_notices SET state = 'waiting', ended_at = NULL, created_at = {{now}}
 WHERE channel = :channel AND state = 'dead' AND kind <> 'test';

@@ -110,7 +110,7 @@ JOIN pipelines l ON l.pipeline = s.pipeline
 WHERE s.due_at IS NOT NULL AND coalesce(s.ended_at, s.due_at + 1) > s.due_at;
 
 -- name: measure_quality
--- Quality of phases that ended since a time, the newest first.
+-- Quality of phases that ended since a time, newest first.
 -- scope: system (alert evaluator)
 SELECT p.pipeline, l.name, p.phase, p.overall_quality, p.partition, p.customer, c.customer_id
 FROM (SELECT * FROM phase_completion_log WHERE inserted_at >= :since

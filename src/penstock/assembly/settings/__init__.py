@@ -1,6 +1,6 @@
 """Settings: read once from file and environment, checked, frozen, passed down.
 
-`setting.py` beside this module reads one value. The fields of `Settings` declare each setting once:
+`setting.py` in this package reads one value. The fields of `Settings` declare each setting once:
 name, type, default, help, bounds and flag. Environment names (`PENSTOCK_…`), the keys of the TOML
 file, the options of commands, the reference page and the checks are derived from it. No other
 module interprets environment variables. Commands import this module for their help, so it loads the
@@ -29,9 +29,11 @@ SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a se
 KEY_VARIABLE = "PENSTOCK_API_KEY"
 NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX, KEY_VARIABLE)
 NOT_IN_FILES = ("url", "url_plain")
-"""Settings refused in files: a file in some folder must not choose where the API key is sent."""
+"""Settings that a file may not contain: a file in any folder must not choose where the API key is
+sent.
+"""
 KEY_SUFFIX = ".key"
-"""Suffix of the development key's file, stored beside a SQLite file."""
+"""Suffix of the development key's file, stored next to a SQLite file."""
 ENCRYPTION_SUFFIX = ".encryption-key"
 DEFAULT_DATABASE = "sqlite:penstock.db"
 TOKEN_MIN = 16
@@ -67,7 +69,7 @@ class Settings:
 
     database_url: str = _setting(
         DEFAULT_DATABASE,
-        "Database to use: sqlite:PATH or postgresql://…, also with several hosts.",
+        "Database to use: sqlite:PATH, or postgresql://… with one or several hosts.",
         flag="--database-url",
         metavar="URL",
     )
@@ -182,8 +184,8 @@ class Settings:
     secrets_dir: str = _setting("", "Folder of files with secrets that parameters refer to.")
     encryption_key_file: str = _setting(
         "",
-        "File whose key encrypts the token-signing key in the database; by default a file beside a "
-        "SQLite database, none for PostgreSQL.",
+        "File whose key encrypts the token-signing key in the database; by default a file next to "
+        "a SQLite database, none for PostgreSQL.",
     )
     api_host: str = _setting(
         "127.0.0.1", "Address the API listens on.", flag="--host", metavar="ADDRESS"
@@ -240,14 +242,13 @@ class Settings:
         flag="--pubsub-project",
         metavar="NAME",
     )
-    pubsub_threads: int = _setting(
-        4, "Number of Pub/Sub calls processed concurrently.", low=1, high=1_000
-    )
+    pubsub_threads: int = _setting(4, "Number of concurrent Pub/Sub calls.", low=1, high=1_000)
     scheduler_token: str = _setting(
         "",
         "Token required in the X-Scheduler-Token header to trigger a tick, at least 16 characters; "
         "empty disables it.",
     )
+    environment: str = _setting("", "Environment that the dashboard names, such as production.")
     public_url: str = _setting(
         "",
         "URL at which others reach this API: where HTTP processors report, and the issuer of "
@@ -299,7 +300,7 @@ class Settings:
     )
     metrics_port: int = _setting(
         0,
-        "Port on which workers and schedulers serve their metrics at /metrics; 0: none.",
+        "Port on which workers and schedulers serve their metrics at /metrics; 0 serves none.",
         low=0,
         high=65_535,
         flag="--metrics-port",
@@ -312,7 +313,7 @@ class Settings:
 
 
 PLATFORM_VARIABLES: Mapping[str, str] = {"K_SERVICE": "service", "K_REVISION": "revision"}
-"""Variables that container platforms set, with the settings whose defaults they are."""
+"""Variables that container platforms set, and the settings whose defaults they replace."""
 
 SETTINGS: tuple[Setting, ...] = tuple(
     Setting(name=declared.name, **declared.metadata) for declared in fields(Settings)
@@ -386,7 +387,7 @@ def store_file(database_url: str) -> Path | None:
 
 
 def key_file(database_url: str) -> Path | None:
-    """Return the file of the development key beside a SQLite file; None for other databases."""
+    """Return the file of the development key next to a SQLite file; None for other databases."""
     path = store_file(database_url)
     return None if path is None else path.with_name(path.name + KEY_SUFFIX)
 

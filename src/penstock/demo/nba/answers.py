@@ -100,7 +100,7 @@ def _wait(client: Client, flow_id: str) -> Iterator[str]:
     """Yield the pending retries of the flow, including those that the flow no longer waits for."""
     number = decode("flow", flow_id)
     pending = RunFilter(state="PENDING", limit=500)
-    for run in client.store.read(lambda tx: run_page(tx, pending)):
+    for run in client.store.read(lambda tx: run_page(tx, pending).rows):
         if run.flow_id == number:
             due = local_time(run.scheduled_time)
             yield f"Wait: {run.processor} is retried at {due}; its data is late, not lost."

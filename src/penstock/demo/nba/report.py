@@ -101,7 +101,7 @@ def check_claims(
         client.flows.get(flow.flow_id) for flow in reversed(client.flows.list(limit=100).items)
     ]
     wanted = [RunFilter(state=state.value, limit=5_000) for state in RunState]
-    runs = client.store.read(lambda tx: [run for one in wanted for run in run_page(tx, one)])
+    runs = client.store.read(lambda tx: [run for one in wanted for run in run_page(tx, one).rows])
     past = DayRecord(flows=flows, runs=runs)
     decisions = sum(len(detail.decisions) for detail in flows)
     head = (

@@ -40,6 +40,7 @@ class Cloud:
     revoked: set[str] = field(default_factory=set)
     breaks: float = 0.0
     calls: int = 0
+    throttled_calls: int = 0
 
     def recover(self) -> None:
         """End every incident: all calls succeed again."""
@@ -52,6 +53,7 @@ class Cloud:
             raise CloudError(401, f"the credentials of {run.customer_id} were revoked")
         wait = self.throttled_seconds.get(provider, 0.0)
         if wait > 0:
+            self.throttled_calls += 1
             # Spread the retry times so that callers do not all retry at the same moment.
             spread = 600 * stable_fraction(f"{run.customer_id}/{run.attempt}")
             raise CloudError(429, f"too many calls to {provider}", wait + spread)

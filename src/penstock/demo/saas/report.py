@@ -15,25 +15,26 @@ from penstock.core.clock import HOUR, to_datetime
 from penstock.core.ids import decode
 from penstock.demo.claims import Claim, claims_text, program
 from penstock.demo.saas.scenario import CONCURRENCY, FLOOD_AT, OUTAGE_HOURS, WORKERS
-from penstock.runs.client.listing import RunPosition, position_of, run_page
+from penstock.runs.client.listing import run_page
 
 if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.db.store import Tx
     from penstock.demo.saas.scenario import ScenarioState
     from penstock.runs.rows import RunRow
+    from penstock.runs.store.lists.pages import RunPosition, RunsPart
     from penstock.schedules.records import StoredConfig
 
 PAGE = 5_000
 EVERY = 1_000_000
 
 RECOVERED = ("STALE_EXECUTION", "TIMEOUT")
-"""How runs of a killed worker end: its session expires, or their time limit if that is sooner."""
+"""Ways in which runs of a killed worker end: its session expires, or their time limit if sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the demo did, to compare with what the store contains."""
+    """Actions of the demo, to compare with the contents of the store."""
 
     scene: ScenarioState
     scheduled: int
@@ -110,14 +111,15 @@ def check_claims(client: Client, facts: Facts) -> Report:
 def _all_runs(client: Client) -> list[RunRow]:
     """Return every run, finished or not, page by page."""
     found: list[RunRow] = []
-    position = None
-    while page := client.store.read(partial(_page, position=position)):
-        found += page
-        position = position_of(page[-1])
+    part = client.store.read(_page)
+    found += part.rows
+    while part.following is not None:
+        part = client.store.read(partial(_page, position=part.following))
+        found += part.rows
     return found
 
 
-def _page(tx: Tx, position: RunPosition | None) -> list[RunRow]:
+def _page(tx: Tx, position: RunPosition | None = None) -> RunsPart:
     return run_page(tx, RunFilter(limit=PAGE), position)
 
 

@@ -88,10 +88,11 @@ def scenario_events(scene: ScenarioState) -> list[ScenarioEvent]:
 
 def update_conditions(scene: ScenarioState) -> None:
     """Update throttling and, when due, kill a worker or deliver its late results."""
-    left = (scene.throttled_until - scene.stage.clock.now()) / 1_000_000
-    CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
+    _update_throttling(scene)
     passed = scene.stage.clock.now() - scene.start
-    if passed >= CRASH_AFTER and not scene.crashed_after:
+    # A worker that is killed while the cloud throttles would not report its responses.
+    is_quiet = not scene.throttled_until
+    if passed >= CRASH_AFTER and not scene.crashed_after and is_quiet:
         # Kill a busy worker; the longer none is busy, the fewer runs are enough.
         enough = max(1, CONCURRENCY - (passed - CRASH_AFTER) // (10 * MINUTE))
         if max(worker.held for worker in scene.stage.workers) >= enough:
@@ -100,8 +101,23 @@ def update_conditions(scene: ScenarioState) -> None:
         _report_late(scene)
 
 
+def _update_throttling(scene: ScenarioState) -> None:
+    """Throttle for the planned time, and longer if no call was throttled yet."""
+    if not scene.throttled_until:
+        return
+    now = scene.stage.clock.now()
+    if now >= scene.throttled_until and not CLOUD.throttled_calls:
+        scene.throttled_until = now + 10 * MINUTE
+    left = (scene.throttled_until - now) / 1_000_000
+    CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
+    if left <= 0:
+        scene.throttled_until = 0
+        scene.add_line("AWS accepts calls again")
+
+
 def _open(scene: ScenarioState) -> None:
     CLOUD.breaks, CLOUD.revoked, CLOUD.throttled_seconds = 0.002, set(), {}
+    CLOUD.throttled_calls = 0
     for number in range(1, WORKERS + 1):
         scene.stage.add_worker(f"worker-{number}", CONCURRENCY)
     scene.add_line(f"{WORKERS} workers with a concurrency of {CONCURRENCY} start")
@@ -109,7 +125,7 @@ def _open(scene: ScenarioState) -> None:
 
 def _throttle(scene: ScenarioState) -> None:
     scene.throttled_until = scene.stage.clock.now() + THROTTLE_MINUTES * MINUTE
-    scene.add_line(f"AWS answers 429 Too Many Requests for {THROTTLE_MINUTES} minutes")
+    scene.add_line("AWS answers 429 Too Many Requests from now on")
 
 
 def _revoke(scene: ScenarioState) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import lru_cache
@@ -14,6 +12,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import msgspec
 
 from penstock.core.records.record import Page, Record, to_json_value
+from penstock.server.openapi.field_texts import texts_below_fields
 from penstock.server.routing.binding import Parameter, record_of
 from penstock.server.routing.declare import ApiRoute, Idempotency
 
@@ -23,7 +22,7 @@ IDEMPOTENCY_KEY: Final = {
     "in": "header",
     "required": False,
     "description": "Makes the request safe to repeat for 24 hours. The same key and body get the "
-    "same response; a different body is refused.",
+    "same response; a different body is rejected.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"},
 }
 DRY_RUN: Final = {
@@ -31,7 +30,7 @@ DRY_RUN: Final = {
     "in": "header",
     "required": False,
     "description": "With `true` the request is checked and executed, then rolled back: the "
-    "response is the one that it would get, and nothing changes. Ids in it are never used.",
+    "response is that of a real request, but nothing changes. Ids in it are never used.",
     "schema": {"type": "string", "enum": ["true", "false"]},
 }
 IF_NONE_MATCH: Final = {
@@ -76,7 +75,7 @@ def operations(
     only_sent = {_name(one) for one in results} - _reachable(schemas, map(_name, requests))
     for name in _reachable(schemas, only_sent) - _reachable(schemas, map(_name, requests)):
         schema = schemas[name]
-        # A response has every field, also those with a default, unless its record omits them.
+        # A response has every field, even those with a default, unless its record omits them.
         if "properties" in schema and name not in sparse:
             schema["required"] = list(schema["properties"])
     if any(_has_no_result(route) for route in routes):
@@ -235,7 +234,7 @@ def _schemas(kinds: list[Any]) -> dict[str, Any]:
 
 
 def _describe(schema: dict[str, Any], struct: Any, kind: Any) -> None:
-    """Add the descriptions and the defaults that msgspec does not know."""
+    """Add the descriptions and the defaults that msgspec does not emit."""
     schema.pop("title", None)
     schema["additionalProperties"] = False
     docs = field_docs(struct)
@@ -261,18 +260,7 @@ def field_docs(struct: type[Any]) -> Mapping[str, str]:
     for kind in reversed(struct.__mro__):
         if not issubclass(kind, msgspec.Struct) or kind in (msgspec.Struct, Record):
             continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-        except (OSError, TypeError):  # created by defstruct
-            continue
-        assert isinstance(tree, ast.ClassDef)
-        for before, after in zip(tree.body, tree.body[1:], strict=False):
-            if not isinstance(before, ast.AnnAssign) or not isinstance(before.target, ast.Name):
-                continue
-            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                text = after.value.value
-                if isinstance(text, str):
-                    found[before.target.id] = " ".join(text.split())
+        found.update(texts_below_fields(kind))
     return found
 
 
@@ -284,7 +272,7 @@ def _custom_schema(kind: Any) -> dict[str, Any]:
 
 
 def _renamed(schema: Any) -> Any:
-    """Name a page of Limit LimitPage; msgspec would name it Page_Limit_."""
+    """Rename generic pages: a page of Limit is LimitPage; msgspec would name it Page_Limit_."""
     if isinstance(schema, dict):
         return {
             key: _page_ref(value) if key == "$ref" else _renamed(value)
@@ -294,7 +282,7 @@ def _renamed(schema: Any) -> Any:
 
 
 def _with_enums(schema: Any, found: Mapping[str, Any]) -> Any:
-    """Put the values of an enumeration where it is used, as for a `Literal`."""
+    """Inline the values of an enumeration where it is used, as for a `Literal`."""
     if isinstance(schema, list):
         return [_with_enums(one, found) for one in schema]
     if not isinstance(schema, dict):

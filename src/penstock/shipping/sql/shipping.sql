@@ -23,7 +23,7 @@ INSERT INTO counters (name, value) VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: shipments_read
--- How far the logs were shipped to a sink.
+-- Progress of shipping the logs to a sink.
 -- scope: system (operators)
 SELECT relation, batches, position, shipped_rows, shipped_at, error, failed_at
 FROM shipments WHERE sink = :sink;

@@ -141,7 +141,7 @@ class PostgresServer:
     def start(self) -> None:
         """Create the cluster if necessary, start the server and wait until it accepts connections.
 
-        Returns at once if it is running. After `kill` this includes crash recovery.
+        Returns immediately if it is running. After `kill` this includes crash recovery.
         """
         if self._process is not None and self._process.poll() is None:
             return
@@ -198,7 +198,7 @@ class PostgresServer:
         """Stop the server and remove its temporary directory; calling it again does nothing."""
         if os.getpid() != self._owner_pid:
             return
-        # Data that is removed at once need not be flushed to disk.
+        # Data that is removed immediately need not be flushed to disk.
         self.stop("fast" if self._data_dir is not None else "immediate")
         atexit.unregister(self.close)
         if self._base is not None:
@@ -298,11 +298,13 @@ class PostgresServer:
 
 
 @contextlib.contextmanager
-def open_server(environ: Mapping[str, str] = os.environ) -> Iterator[DatabaseServer]:
-    """Yield the server named by `PENSTOCK_TEST_DATABASE_URL`, otherwise launch one."""
+def open_server(
+    environ: Mapping[str, str] = os.environ, options: Mapping[str, str | int] | None = None
+) -> Iterator[DatabaseServer]:
+    """Yield the server named by `PENSTOCK_TEST_DATABASE_URL`, otherwise launch one with options."""
     url = environ.get(DATABASE_VARIABLE)
     if url:
         yield ConfiguredServer(url)
         return
-    with PostgresServer() as server:
+    with PostgresServer(options=options) as server:
         yield server

@@ -1,9 +1,9 @@
 """The environment of simulated flows: late, partial or missing data; users; external processors.
 
-`Sources` returns observations by the seed: every table of a partition has its own arrival, some
-probes fail, some take long. `Opener` triggers flows, sometimes twice. `Reporter` plays external
-processors and reports completions once, repeatedly and out of order. Used by `histories`; nothing
-here checks invariants.
+`Sources` returns observations by the seed: every table of a partition has its own arrival time,
+some probes fail, some are slow. `Opener` triggers flows, sometimes twice. `Reporter` simulates
+external processors and reports completions once, repeatedly and out of order. Used by `histories`;
+nothing here checks invariants.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.flows.store.flows import flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, DependencyKind
 from penstock.runs.client.listing import run_page
-from penstock.runs.store.runs import RunFilter
+from penstock.runs.store.lists.pages import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.simulate.actors import Actor, Stage
 from penstock.testing.tables import TableContent, Tables
@@ -38,7 +38,9 @@ FAILS, NEVER, PARTLY = 0.05, 0.06, 0.25
 
 
 class Sources:
-    """A warehouse whose tables fill by the seed; produced tables follow the processor's report."""
+    """A warehouse whose tables arrive according to the seed; produced tables follow the processor's
+    report.
+    """
 
     def __init__(
         self, store: Store, clock: VirtualClock, rng: random.Random, pipelines: Sequence[Pipeline]
@@ -124,7 +126,7 @@ class Opener(Actor):
         self.start()
 
     def start(self) -> None:
-        """Forget the names that were looked up."""
+        """Drop cached names."""
         self._names = NameResolver(self.store, self.stage.clock)
 
     def step(self) -> None:
@@ -213,7 +215,7 @@ class Reporter(Actor):
         """Cancel pending runs of external processors that belong to ended flows."""
         opened = {flow.flow_id for flow in self._open(50)}
         pending = RunFilter(state="PENDING", limit=500)
-        for run in self._client.store.read(lambda tx: run_page(tx, pending)):
+        for run in self._client.store.read(lambda tx: run_page(tx, pending).rows):
             names = self._external.get((run.pipeline, run.phase), ())
             if run.flow_id not in opened and run.processor in names:
                 name = encode("run", run.run_id)

@@ -1,4 +1,4 @@
-"""Actions that repeat work or hold notices back: replay of a flow, backfill, silence."""
+"""Actions that start work or suppress notices: replay, backfill, approval, silence."""
 
 from __future__ import annotations
 
@@ -102,6 +102,18 @@ def _backfill_command(values: Values) -> str:
     )
 
 
+def _approve(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    number = values["intervention_id"]
+    impact = client.recovery.approval_impact(number)
+    made = client.interventions.approve(number, values.get("reason", ""), _lasts(values))
+    rows = [*_impact_rows(impact), ("ends", made.expires_at.strftime("%Y-%m-%d %H:%M UTC"))]
+    return DeedOutcome(text=impact.text, rows=rows, links=[("/interventions", "See the overrides")])
+
+
+def _lasts(values: Values) -> str:
+    return values.get("expires") or "24h"
+
+
 def _silence(client: UseCaseGroups, values: Values) -> DeedOutcome:
     made = client.alerts.silence(
         NewSilence(
@@ -149,6 +161,26 @@ RECOVERY_ACTIONS: Final = (
         fixed=("pipeline", "partition", "customer", "mode", "force"),
         fields=(ActionField(name="phase", label="from phase", hint="the first phases"), WHY),
         nav="flows",
+    ),
+    Action(
+        name="approve",
+        question=lambda values: f"Approve {values.get('intervention_id')}?",
+        label=lambda _: "Approve",
+        deed=_approve,
+        command=lambda values: command_line(
+            "interventions",
+            "approve",
+            values["intervention_id"],
+            reason=values.get("reason") or "…",
+            expires=_lasts(values),
+        ),
+        back=lambda values: address("interventions", values["intervention_id"]),
+        fixed=("intervention_id",),
+        fields=(
+            REASON,
+            ActionField(name="expires", label="ends after", hint="24h, at most 7d"),
+        ),
+        nav="interventions",
     ),
     Action(
         name="backfill",

@@ -1,4 +1,4 @@
-"""Alerts: what fires, since when, and the page that answers it."""
+"""Alerts: the firing ones, their start, and links to their causes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def alerts(visit: Visit) -> WebPage:
     return WebPage(
         title="Alerts",
         nav="alerts",
-        sentence="Each says what is wrong, and the command that shows or mends it.",
+        sentence="Each says what is wrong, and the command that shows or fixes it.",
         tools=[
             Choices(
                 label="State",
@@ -84,7 +84,7 @@ def alerts(visit: Visit) -> WebPage:
 
 
 def page_of_alert(alert: StoredAlert) -> str | None:
-    """Return the page of what an alert is about."""
+    """Return the page of an alert's subject."""
     direct = page_of(alert.subject)
     if direct is not None:
         return direct
@@ -272,7 +272,7 @@ def _silences(visit: Visit) -> TablePanel:
 
 
 def alert(visit: Visit) -> WebPage:
-    """Show one alert: what it found, what to do, whom it was sent to."""
+    """Show one alert: its values, its fix and its notices."""
     one = visit.client.alerts.get(visit.path_values["alert_id"])
     page = page_of_alert(one)
     about = {"alert_id": one.alert_id}
@@ -311,7 +311,9 @@ def alert(visit: Visit) -> WebPage:
                 title="What you can do",
                 ways=[
                     Way(
-                        text=one.runbook or "The command that shows or fixes it.",
+                        text=f"The runbook: {one.runbook}"
+                        if one.runbook
+                        else "The command that shows or fixes it.",
                         command=one.command or "",
                     )
                 ],

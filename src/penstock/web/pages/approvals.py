@@ -1,4 +1,4 @@
-"""What people decide: interventions and overrides."""
+"""Pages of interventions and overrides."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ STATUSES: Final = ("open", "resolved", "all")
 
 
 def interventions(visit: Visit) -> WebPage:
-    """List what waits for a person, and the overrides in force."""
+    """List open interventions, and the overrides in force."""
     status: Any = visit.choice("status", STATUSES, "open")
     return WebPage(
         title="Interventions",
         nav="interventions",
-        sentence="A gate asks a person when waiting cannot help; an override lets it go on.",
+        sentence="When waiting cannot help, a gate asks for a decision; an override unblocks it.",
         choices=[
             Choice(label=one, href=address("interventions", status=one), is_current=one == status)
             for one in STATUSES
@@ -113,7 +113,7 @@ def _overrides(visit: Visit) -> TablePanel:
         ],
         empty=Empty(
             title="No override is in force",
-            text="An override lets a gate go on without a dependency, with a name, a reason and "
+            text="An override lets a gate continue without a dependency, with a name, a reason and "
             "an end.",
             icon="gate",
             command="penstock override grant PIPELINE PARTITION --expires 4h --reason …",
@@ -131,6 +131,10 @@ def intervention(visit: Visit) -> WebPage:
                  "customer": item.customer}  # fmt: skip
         actions = [
             Button(label="Override…", href=address("do", "override", **about)),
+            Button(
+                label="Approve…",
+                href=address("do", "approve", intervention_id=item.intervention_id),
+            ),
             Button(
                 label="Resolve…",
                 href=address("do", "resolve", intervention_id=item.intervention_id),
@@ -167,7 +171,9 @@ def intervention(visit: Visit) -> WebPage:
             FactsPanel(title="Facts", facts=facts),
             WaysPanel(
                 title="What you can do",
-                ways=[Way(text="Fill the gap, or go on without it.", command=item.command or "")],
+                ways=[
+                    Way(text="Fill the gap, or continue without it.", command=item.command or "")
+                ],
             ),
         ],
         is_live=False,

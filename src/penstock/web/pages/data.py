@@ -1,13 +1,17 @@
-"""Foreign data as text: JSON indented, bytes decoded, anything else as it is."""
+"""Untrusted data as text: JSON indented, bytes decoded, errors with their traceback."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from penstock.dead_letters.records import DeadLetter
+from penstock.runs.records import Run
+from penstock.web.detail_parts import ErrorPanel
+
 
 def as_text(value: Any) -> str:
-    """Return data as a text that a person can read."""
+    """Return data as readable text."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -27,3 +31,27 @@ def bytes_text(value: bytes) -> str:
         return json.dumps(json.loads(decoded), indent=2, ensure_ascii=False)
     except ValueError:
         return decoded
+
+
+def error_panel(one: Run | DeadLetter, *, title: str, state: str) -> ErrorPanel:
+    """Return an error: its message, then its traceback."""
+    details = one.error_details if isinstance(one.error_details, dict) else {}
+    trace = details.get("traceback") or details.get("stack")
+    phrase = details.get("message") or details.get("error")
+    rest = {
+        name: value
+        for name, value in details.items()
+        if name not in ("message", "error", "traceback", "stack") and value
+    }
+    body = str(trace) if trace else as_text(rest) if rest or not phrase else ""
+    if not details:
+        body = as_text(one.error_details)
+    return ErrorPanel(
+        title=title,
+        state=state,
+        word=one.error_type or "",
+        tag=one.error_class or "",
+        text="" if phrase is None else str(phrase),
+        body=body,
+        foot=str(rest.get("not_retried") or ""),
+    )

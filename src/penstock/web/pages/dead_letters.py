@@ -1,14 +1,15 @@
-"""Dead letters: causes first, then the list of one cause, then one of them."""
+"""Dead letters: causes, the list of one cause, and one dead letter."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.dead_letters.records import DeadLetter, DeadLetterDetail, DeadLetterGroup
 from penstock.web.charts import spark
 from penstock.web.detail_parts import DeadLetterPanel
 from penstock.web.links import page_of
-from penstock.web.pages.data import as_text, bytes_text
+from penstock.web.pages.data import as_text, bytes_text, error_panel
 from penstock.web.pages.lists import ListColumn, list_panel
 from penstock.web.parts import (
     Button,
@@ -29,12 +30,12 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import number, plural
+from penstock.web.words import NOTHING, number, plural
 
 STATUSES: Final = ("open", "replayed", "discarded")
 FILTERS: Final = (
     "kind", "subscription", "topic", "pipeline", "processor", "partition", "correlation_id",
-    "error_type",
+    "error_type", "group",
 )  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def chosen_filters(visit: Visit) -> dict[str, Any]:
 
 
 def dead_letters(visit: Visit) -> WebPage:
-    """Show the causes, and what fits the filters."""
+    """Show the causes and the matching dead letters."""
     status: Any = visit.choice("status", STATUSES, "open")
     chosen = chosen_filters(visit)
     count = visit.client.dead_letters.count(status=status, **chosen)
@@ -60,11 +61,16 @@ def dead_letters(visit: Visit) -> WebPage:
     usual = ["subscription", "pipeline", "processor", "error_type"]
     usual += [] if visit.is_bound else ["customer"]
     names = usual + [name for name in FILTERS[1:] if visit.get(name) and name not in usual]
+    groups: list[DeadLetterGroup] = []
+    causes = visit.panel("Causes", lambda: _groups(visit, status, chosen, groups))
+    one = visit.panel("One of them", lambda: _inspected(visit, status, chosen))
+    group = next((one for one in groups if one.group == chosen.get("group")), None)
+    meant = [one for one in groups if chosen.get("group") in (None, one.group)]
     return WebPage(
         title="Dead letters",
         nav="letters",
         sentence=f"Nothing is lost. {plural(count, 'dead letter is', 'dead letters are')} {status}"
-        f"{' with these filters' if chosen else ''}; each is kept whole.",
+        f"{' with these filters' if chosen else ''}{_kept(status, meant)}",
         choices=[
             Choice(label=one, href=visit.here(status=one, cursor=None), is_current=one == status)
             for one in STATUSES
@@ -75,15 +81,43 @@ def dead_letters(visit: Visit) -> WebPage:
             for name in names
         ],
         kept={"status": status},
-        top=[visit.panel("Causes", lambda: _groups(visit, status, chosen))],
+        top=[causes],
         columns="wide2",
-        main=[visit.panel("Letters", lambda: _list(visit, status, chosen))],
-        side=[visit.panel("One of them", lambda: _inspected(visit, status, chosen))],
+        main=[
+            *([] if group is None else _refusals(group)),
+            visit.panel("Letters", lambda: _list(visit, status, chosen, group)),
+        ]
+        if count
+        else [one],
+        side=[one] if count else [],
     )
 
 
+def _kept(status: str, groups: Sequence[DeadLetterGroup]) -> str:
+    """Return their retention, and how many of the checked ones a replay would refuse."""
+    ends = [one.keeps_until for one in groups if one.keeps_until is not None]
+    kept = f", kept until {min(ends):%Y-%m-%d} or longer" if ends else ", each kept whole"
+    refused = sum((one.checked or 0) - (one.replayable or 0) for one in groups)
+    if status != "open" or not groups:
+        return f"{kept}."
+    if not refused:
+        return f"{kept}; they can be replayed as they are."
+    return f"{kept}; {number(refused)} of them cannot be replayed as they are."
+
+
+def _refusals(group: DeadLetterGroup) -> list[Any]:
+    """Return a note for each reason why dead letters of a group would be refused."""
+    return [
+        NotePanel(
+            text=f"{plural(one.count, 'dead letter', 'dead letters')} would be refused: {one.why}.",
+            state="degraded",
+        )
+        for one in group.refused_reasons
+    ]
+
+
 def _inspected(visit: Visit, status: Any, chosen: dict[str, Any]) -> Any:
-    """Return the dead letter that the address names, else the newest that fits."""
+    """Return the dead letter in the address, else the newest match."""
     wanted = visit.get("letter")
     if wanted is None:
         newest = visit.client.dead_letters.list(status=status, limit=1, **chosen).items
@@ -92,7 +126,7 @@ def _inspected(visit: Visit, status: Any, chosen: dict[str, Any]) -> Any:
                 title="What you can do",
                 ways=[
                     Way(
-                        text="See how work that fails for good is kept.",
+                        text="See how work that fails permanently is kept.",
                         command="penstock demo saas",
                     )
                 ],
@@ -142,11 +176,17 @@ def _short_facts(visit: Visit, one: DeadLetter) -> list[tuple[str, Cell]]:
     return facts
 
 
-def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
-    groups = visit.client.dead_letters.groups(status=status, limit=PAGE_ROWS, **chosen)
+def _groups(
+    visit: Visit, status: Any, chosen: dict[str, Any], found: list[DeadLetterGroup]
+) -> TablePanel:
+    """Return all causes, whether or not one is selected; `found` receives them."""
+    others = {name: value for name, value in chosen.items() if name != "group"}
+    found += visit.client.dead_letters.groups(status=status, limit=PAGE_ROWS, **others)
+    names = [one.group for one in found]
+    is_open = visit.may_operate and status == "open"
     return TablePanel(
         title="Why they died",
-        note=plural(len(groups), "cause") if groups else "",
+        note=plural(len(found), "cause") if found else "",
         columns=[
             TableColumn(title="letters", css="r"),
             TableColumn(title="where and what"),
@@ -154,6 +194,7 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
             TableColumn(title="24 h", css="lo"),
             TableColumn(title="first", css="r lo"),
             TableColumn(title="last", css="r lo"),
+            TableColumn(title="can be replayed", css="r"),
             TableColumn(title="", css="r"),
         ],
         rows=[
@@ -162,41 +203,28 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
                 Cell(
                     text=f"{_where(one)} · {one.error_type}",
                     small=_cause(one),
-                    href=address(
-                        "dead-letters",
-                        status=status,
-                        kind=one.kind,
-                        subscription=one.subscription,
-                        pipeline=one.pipeline,
-                        processor=one.processor,
-                        error_type=one.error_type,
-                        customer=chosen.get("customer"),
-                    ),
+                    href=visit.here(group=one.group, cursor=None, letter=None),
                 ),
-                Cell(tag=one.kind),
+                Cell(tag=one.error_kind or one.kind),
                 Cell(spark=spark(one.buckets), fill="dead", text="died by hour, the last 24 hours")
                 if any(one.buckets)
                 else text(""),
                 time_cell(one.first_at),
                 time_cell(one.last_at),
+                _replayable(one),
                 Cell(
                     text="Replay…",
-                    href=address(
-                        "do",
-                        "replay-letters",
-                        kind=one.kind,
-                        subscription=one.subscription,
-                        pipeline=one.pipeline,
-                        processor=one.processor,
-                        error_type=one.error_type,
-                        customer=chosen.get("customer"),
-                    ),
+                    href=address("do", "replay-letters", **{**others, "group": one.group}),
                 )
-                if visit.may_operate and status == "open"
+                if is_open
                 else text(""),
             ]
-            for one in groups
+            for one in found
         ],
+        chosen=names.index(chosen["group"]) if chosen.get("group") in names else None,
+        actions=[Button(label="All causes", href=visit.here(group=None, cursor=None, letter=None))]
+        if chosen.get("group")
+        else [],
         empty=Empty(
             title="No dead letters" if status == "open" else f"None {status}",
             text="What exhausts its tries, or cannot be read at all, is kept here whole: read "
@@ -204,6 +232,15 @@ def _groups(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
             icon="n-letters",
         ),
     )
+
+
+def _replayable(one: DeadLetterGroup) -> Cell:
+    """Return how many can be replayed, of those that were checked."""
+    if not one.checked or one.replayable is None:
+        return text(NOTHING)
+    share = f"{number(one.replayable)} of {number(one.checked)}"
+    small = "" if one.checked == one.count else "the newest"
+    return text(share, small=small, css="" if one.replayable == one.checked else "warn")
 
 
 def _cause(one: DeadLetterGroup) -> str:
@@ -219,7 +256,9 @@ def _where(one: Any) -> str:
     return " / ".join(part for part in (one.pipeline, one.processor) if part) or "–"
 
 
-def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
+def _list(
+    visit: Visit, status: Any, chosen: dict[str, Any], group: DeadLetterGroup | None
+) -> TablePanel:
     page = visit.client.dead_letters.list(
         status=status, limit=PAGE_ROWS, cursor=visit.get("cursor"), **chosen
     )
@@ -236,8 +275,14 @@ def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
         ),
         ListColumn(
             "where",
-            "nw",
+            "",
             lambda one: text(_where(one), small=one.partition or one.message_id or ""),
+        )
+        if group is None
+        else ListColumn(
+            "message" if group.kind == "delivery" else "partition",
+            "",
+            lambda one: text(one.message_id or one.partition or NOTHING),
         ),
         ListColumn("error", "lo", lambda one: Cell(text=_error_text(one), css="msg cut")),
         ListColumn("died", "r lo", lambda one: time_cell(one.died_at)),
@@ -248,9 +293,10 @@ def _list(visit: Visit, status: Any, chosen: dict[str, Any]) -> TablePanel:
         icon="n-letters",
     )
     shown = [one.dead_letter_id for one in page.items]
-    at = visit.get("letter")
+    at = visit.get("letter") or (shown[0] if shown and not visit.get("cursor") else None)
     place = shown.index(at) if at in shown else None
-    return list_panel(visit, "Letters", page, columns, empty, place)
+    title = "Letters" if group is None else f"{_where(group)} · {group.error_type}"
+    return list_panel(visit, title, page, columns, empty, place)
 
 
 def _error_text(one: DeadLetter) -> str:
@@ -263,7 +309,7 @@ def _error_text(one: DeadLetter) -> str:
 
 
 def dead_letter(visit: Visit) -> WebPage:
-    """Show one dead letter: what it is, why it died, what is kept, how to send it again."""
+    """Show one dead letter: its cause, its content and its replay actions."""
     detail = visit.client.dead_letters.get(visit.path_values["dead_letter_id"])
     one = detail.dead_letter
     is_open = one.status == "open"
@@ -323,9 +369,8 @@ def _sentence(visit: Visit, detail: DeadLetterDetail) -> str:
 def _content(detail: DeadLetterDetail) -> list[Any]:
     one = detail.dead_letter
     made: list[Any] = [
-        TextPanel(title=f"Why: {one.error_type}", note=one.error_class or "",
-                  text=as_text(one.error_details)),
-    ]  # fmt: skip
+        error_panel(one, title="Why", state="dead" if one.status == "open" else "complete"),
+    ]
     if detail.message is not None:
         phrase = detail.message
         made.append(TextPanel(title="Message", text=bytes_text(phrase.data)))

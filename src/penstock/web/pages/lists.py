@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from penstock.core.records.record import Page
 from penstock.web.parts import Cell, Choice, Empty, Filter, TableColumn, TablePanel
 from penstock.web.visit import Visit
+
+TIME_HINT: Final = "2h, 3d or 2025-11-17"
+"""What a field for a time expects."""
+SEARCHING: Final = Empty(
+    title="Nothing so far",
+    text="The newest rows were searched and none fits. The next rows continue the search.",
+    icon="n-trace",
+)
+"""Note of a list whose search ended early; the next page continues it."""
 
 
 class ListColumn(NamedTuple):
@@ -25,15 +35,21 @@ def list_panel(
     columns: Sequence[ListColumn],
     empty: Empty,
     chosen: int | None = None,
+    *,
+    pinned: Mapping[str, datetime | None] | None = None,
 ) -> TablePanel:
-    """Return one page of a list as a table, with the way to the next page."""
+    """Return one page of a list as a table, with a link to the next page.
+
+    A cursor is valid for the same times only: `pinned` has those that were given as an age.
+    """
+    times = {name: at.isoformat() for name, at in (pinned or {}).items() if at is not None}
     return TablePanel(
         title=title,
         columns=[TableColumn(title=one.title, css=one.css) for one in columns],
         rows=[[one.cell(item) for one in columns] for item in page.items],
-        more=visit.next_page(page.next_cursor),
+        more=visit.next_page(page.next_cursor, **times),
         chosen=chosen,
-        empty=empty,
+        empty=SEARCHING if page.next_cursor is not None else empty,
     )
 
 
@@ -44,7 +60,7 @@ def choices_of(
     chosen: str,
     label: Callable[[str], str] = str,
 ) -> list[Choice]:
-    """Return the values of a filter as links; an empty value, which is no filter, says "all"."""
+    """Return the values of a filter as links; an empty value (no filter) is shown as "all"."""
     return [
         Choice(
             label=label(one) if one else "all",
@@ -55,10 +71,12 @@ def choices_of(
     ]
 
 
-def filters_of(visit: Visit, names: Sequence[str], *, with_customer: bool = True) -> list[Filter]:
+def filters_of(
+    visit: Visit, names: Sequence[str], *, with_customer: bool = True, hint: str = ""
+) -> list[Filter]:
     """Return fields for these values of the address; a bound caller gets none for the customer."""
     own = ["customer"] if with_customer and not visit.is_bound else []
     return [
-        Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
+        Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "", hint=hint)
         for name in [*names, *own]
     ]

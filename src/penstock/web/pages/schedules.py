@@ -1,11 +1,17 @@
-"""Customers and their configs: what is scheduled, when it runs next, how it went."""
+"""Pages of customers and their configs: schedules, next starts, results."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from penstock.monitoring.records import (
+    CustomerCounts,
+    CustomerHealth,
+    CustomerOrder,
+    HealthWord,
+)
 from penstock.schedules.client.config_reads import ConfigFilters
 from penstock.schedules.records import StoredConfig
 from penstock.web.charts import ColumnsPanel, Count, columns
@@ -36,110 +42,148 @@ from penstock.web.parts import (
 from penstock.web.visit import PAGE_ROWS, Visit
 from penstock.web.words import NOTHING, duration, number, percent, plural
 
-HEALTH_WORDS: Final = {
-    "well": "well", "at_risk": "at risk", "failing": "failing", "off": "switched off",
-    "paused": "paused",
+HEALTH_WORDS: Final[dict[HealthWord, str]] = {
+    "failing": "failing", "at_risk": "at risk", "slow": "slow", "off": "switched off",
+    "paused": "paused", "well": "well",
 }  # fmt: skip
-HEALTH_STYLES: Final = {
-    "well": "complete", "at_risk": "degraded", "failing": "failed", "off": "failed",
-    "paused": "paused",
+HEALTH_STYLES: Final[dict[HealthWord, str]] = {
+    "well": "complete", "slow": "degraded", "at_risk": "degraded", "failing": "failed",
+    "off": "failed", "paused": "paused",
 }  # fmt: skip
-HEALTH_RANK: Final = {"off": 0, "failing": 1, "at_risk": 2, "paused": 3, "well": 4}
+ORDERS: Final[dict[CustomerOrder, str]] = {
+    "trouble": "trouble first", "name": "by name", "next": "next start first",
+}  # fmt: skip
+COUNTED_MAX: Final = 10_000
 SHOWN: Final[dict[str, ConfigFilters]] = {
     "": {},
     "active": {"is_active": True},
     "inactive": {"is_active": False},
-    "failing": {"is_failing": True},
+    "failing": {"health": "failing"},
+    "at risk": {"health": "at_risk"},
+    "paused": {"health": "paused"},
     "next": {"sort": "next_run_time"},
 }
 
 
 def customers(visit: Visit) -> WebPage:
-    """List customers: those in trouble, or all by name."""
-    show: Any = visit.choice("show", ("trouble", "all"), "all")
+    """List customers: those in trouble first, by name, or by their next start."""
+    counts = visit.client.views.customer_counts()
+    order = _order(visit)
     return WebPage(
         title="Customers",
         nav="customers",
-        sentence="Who is in trouble, and who starts next. Each customer has its share of the "
-        "capacity and its own configs.",
-        filters=[Filter(name="q", label="beginning of a customer id", value=visit.get("q") or "")],
-        kept={"show": show},
+        sentence=_counts_sentence(counts),
+        filters=[
+            Filter(name="q", label="customer or config id", value=visit.get("q") or ""),
+            *filters_of(visit, ("pipeline", "provider", "domain"), with_customer=False),
+        ],
+        choices=choices_of(
+            visit,
+            "health",
+            ("", *HEALTH_WORDS),
+            _health(visit),
+            lambda one: _health_label(one, counts),
+        ),
+        kept={"sort": order, "health": _health(visit)},
         tools=[
             Choices(
-                label="Show",
+                label="Sort",
                 choices=[
                     Choice(
-                        label="all" if one == "all" else "in trouble",
-                        href=visit.here(show=one, cursor=None),
-                        is_current=one == show,
+                        label=label,
+                        href=visit.here(sort=one, cursor=None),
+                        is_current=one == order,
                     )
-                    for one in ("all", "trouble")
+                    for one, label in ORDERS.items()
                 ],
             )
         ],
         main=[
-            visit.panel("Customers", lambda: _customers(visit, show)),
+            visit.panel("Customers", lambda: _customers(visit, order)),
             visit.panel("When work starts", lambda: _load(visit)),
         ],
     )
 
 
-def _customers(visit: Visit, show: Any) -> TablePanel:
+def _counts_sentence(counts: CustomerCounts) -> str:
+    """Return how many customers have which health, as one sentence."""
+    shown = [
+        f"{_count(getattr(counts, health))} {label}"
+        for health, label in HEALTH_WORDS.items()
+        if health == "well" or getattr(counts, health)
+    ]
+    listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
+    return f"Customers by health: {listed}. Each has its share of the capacity and its own configs."
+
+
+def _health_label(health: str, counts: CustomerCounts) -> str:
+    return f"{HEALTH_WORDS[cast('HealthWord', health)]} {_count(getattr(counts, health))}"
+
+
+def _count(value: int) -> str:
+    return f"{number(COUNTED_MAX)}+" if value > COUNTED_MAX else number(value)
+
+
+def _customers(visit: Visit, order: CustomerOrder) -> TablePanel:
     page = visit.client.views.customers(
-        show=show,
-        prefix=visit.get("q") or "",
+        q=visit.get("q"),
+        health=_health(visit) or None,
+        pipeline=visit.get("pipeline"),
+        provider=visit.get("provider"),
+        domain=visit.get("domain"),
+        sort=order,
         limit=PAGE_ROWS,
         cursor=visit.get("cursor"),
     )
-    ranked = sorted(page.items, key=lambda one: HEALTH_RANK[one.health])
-    return TablePanel(
-        title="In trouble" if show == "trouble" else "Customers",
-        note="trouble first on each page" if show == "all" else "",
-        columns=[
-            TableColumn(title="customer"),
-            TableColumn(title="health"),
-            TableColumn(title="configs", css="r"),
-            TableColumn(title="next start", css="r"),
-            TableColumn(title="last 14", css="lo"),
-            TableColumn(title="well, 7 d", css="r"),
-            TableColumn(title="in time", css="r lo"),
-            TableColumn(title="dead", css="r"),
-        ],
-        rows=[
-            [
-                Cell(text=one.customer, href=address("customers", one.customer)),
-                Cell(
-                    text=HEALTH_WORDS[one.health],
-                    state=HEALTH_STYLES[one.health],
-                    small=one.reason,
-                ),
-                text(f"{number(one.configs_active)} / {number(one.configs)}"),
-                time_cell(one.next_run_time),
-                Cell(marks=one.outcomes) if one.outcomes else text(NOTHING),
-                _share(one.success_7d),
-                _share(one.sla_7d),
-                Cell(
-                    text="1,000+" if one.dead_letters >= 1_000 else number(one.dead_letters),
-                    href=address("dead-letters", customer=one.customer)
-                    if one.dead_letters
-                    else None,
-                    css="bad" if one.dead_letters else "dim",
-                ),
-            ]
-            for one in ranked
-        ],
-        more=visit.next_page(page.next_cursor),
-        empty=Empty(
-            title="No customer is in trouble" if show == "trouble" else "No customer fits",
-            text="A customer appears with its first config or run.",
-            icon="complete" if show == "trouble" else "n-people",
-            command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
-        ),
+    empty = Empty(
+        title="No customer fits",
+        text="A customer appears with its first config or run.",
+        icon="n-people",
+        command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
+    )
+    title = ORDERS[order]
+    return list_panel(visit, f"{title[:1].upper()}{title[1:]}", page, CUSTOMER_COLUMNS, empty)
+
+
+def _health(visit: Visit) -> Any:
+    return visit.choice("health", tuple(HEALTH_WORDS), "")
+
+
+def _order(visit: Visit) -> CustomerOrder:
+    return cast("CustomerOrder", visit.choice("sort", tuple(ORDERS), "trouble"))
+
+
+def _health_cell(one: CustomerHealth) -> Cell:
+    return Cell(text=HEALTH_WORDS[one.health], state=HEALTH_STYLES[one.health], small=one.reason)
+
+
+def _dead_cell(one: CustomerHealth) -> Cell:
+    return Cell(
+        text="1,000+" if one.dead_letters >= 1_000 else number(one.dead_letters),
+        href=address("dead-letters", customer=one.customer) if one.dead_letters else None,
+        css="bad" if one.dead_letters else "dim",
     )
 
 
 def _share(value: float | None) -> Cell:
     return text(percent(value, 1.0), css="bad" if value is not None and value < 0.98 else "")
+
+
+CUSTOMER_COLUMNS: Final = (
+    ListColumn(
+        "customer", "", lambda one: Cell(text=one.customer, href=address("customers", one.customer))
+    ),
+    ListColumn("health", "", _health_cell),
+    ListColumn(
+        "configs", "r", lambda one: text(f"{number(one.configs_active)} / {number(one.configs)}")
+    ),
+    ListColumn("next start", "r", lambda one: time_cell(one.next_run_time)),
+    ListColumn("last 14", "lo", lambda one: _outcomes(one)),
+    ListColumn("today", "r lo", lambda one: text(number(one.runs_today))),
+    ListColumn("well, 7 d", "r", lambda one: _share(one.success_7d)),
+    ListColumn("in time", "r lo", lambda one: _share(one.sla_7d)),
+    ListColumn("dead", "r", _dead_cell),
+)
 
 
 def _load(visit: Visit) -> ColumnsPanel:
@@ -150,7 +194,8 @@ def _load(visit: Visit) -> ColumnsPanel:
         counts,
         title="When work starts",
         finding=f"{plural(seen.starts, 'planned start')} from now{peak}.",
-        note=f"planned starts per {duration(seen.bucket)}",
+        note=f"planned starts per {duration(seen.bucket)}, from now",
+        end=counts[-1].label if counts else "",
     )
     foot = ""
     if seen.peak_at is not None and seen.peak > 1:
@@ -163,7 +208,7 @@ def _load(visit: Visit) -> ColumnsPanel:
 def customer(visit: Visit) -> WebPage:
     """Show one customer: the last week, its configs, its audit trail."""
     name = visit.path_values["customer"]
-    settings = visit.client.customers.get(name)
+    health = visit.client.views.customer_health(name)
     seen = visit.client.views.metrics(name, start_date=visit.now - timedelta(days=7))
     actions = []
     if visit.may_operate:
@@ -173,12 +218,9 @@ def customer(visit: Visit) -> WebPage:
         title=name,
         nav="customers",
         crumbs=[("/customers", "Customers")],
-        sentence=f"Weight {number(settings.weight)}, "
-        + (
-            "no maximum of runs."
-            if settings.concurrency is None
-            else f"at most {settings.concurrency} runs at once."
-        ),
+        state=HEALTH_STYLES[health.health],
+        word=HEALTH_WORDS[health.health],
+        sentence=_customer_sentence(health),
         actions=[
             *actions,
             Button(label="Runs", href=address("runs", customer=name)),
@@ -188,6 +230,7 @@ def customer(visit: Visit) -> WebPage:
             FiguresPanel(
                 title="The last 7 days",
                 figures=[
+                    Figure(label="Runs today", value=number(health.runs_today)),
                     Figure(label="Runs, 7 days", value=number(seen.total_runs)),
                     Figure(label="Ended well", value=number(seen.successful_runs)),
                     Figure(label="Failed", value=number(seen.failed_runs)),
@@ -196,7 +239,7 @@ def customer(visit: Visit) -> WebPage:
                         label="Started in time",
                         value=NOTHING
                         if seen.sla_compliance_percentage is None
-                        else f"{seen.sla_compliance_percentage:g} %",
+                        else percent(seen.sla_compliance_percentage, 100.0),
                     ),
                 ],
             )
@@ -204,6 +247,17 @@ def customer(visit: Visit) -> WebPage:
         main=[visit.panel("Configs", lambda: _configs(visit, name, {}))],
         side=[visit.panel("Audit", lambda: _audit(visit, name))],
     )
+
+
+def _customer_sentence(one: CustomerHealth) -> str:
+    """Return why a customer has its health, and its share of the capacity."""
+    reason = f"{one.reason[:1].upper()}{one.reason[1:]}. " if one.reason else ""
+    most = (
+        ", without a maximum"
+        if one.concurrency is None
+        else f" of at most {number(one.concurrency)}"
+    )
+    return f"{reason}{plural(one.running, 'run')} now{most}; weight {number(one.weight)}."
 
 
 def _audit(visit: Visit, name: str) -> FeedPanel:
@@ -230,15 +284,27 @@ def configs(visit: Visit) -> WebPage:
         nav="configs",
         sentence="A config runs a pipeline for a customer, on a schedule or on events.",
         choices=choices_of(visit, "show", tuple(SHOWN), shown),
-        filters=filters_of(visit, ("pipeline",)),
+        filters=[
+            *filters_of(visit, ("pipeline",)),
+            *_prefix_field(visit),
+        ],
         kept={"show": shown} if shown else {},
         main=[visit.panel("Configs", lambda: _configs(visit, visit.customer, SHOWN[shown]))],
     )
 
 
+def _prefix_field(visit: Visit) -> list[Filter]:
+    if visit.is_bound:
+        return []
+    value = visit.get("customers") or ""
+    return [Filter(name="customers", label="beginning of customer ids", value=value)]
+
+
 def _configs(visit: Visit, name: str | None, shown: ConfigFilters) -> TablePanel:
     if pipeline := visit.get("pipeline"):
         shown = {**shown, "pipeline": pipeline}
+    if name is None and (prefix := visit.get("customers")):
+        shown = {**shown, "customer_prefix": prefix}
     page = visit.client.configs.list(
         customer=name,
         limit=PAGE_ROWS,
@@ -262,16 +328,21 @@ def _config_cell(one: StoredConfig) -> Cell:
     )
 
 
-def _outcomes(one: StoredConfig) -> Cell:
+def _outcomes(one: StoredConfig | CustomerHealth) -> Cell:
     return Cell(marks=one.outcomes) if one.outcomes else text(NOTHING)
 
 
 def config_state(one: StoredConfig) -> Cell:
-    """Return whether a config runs, and why not."""
+    """Return whether a config is active, or why not."""
     if one.is_paused:
         return Cell(text="paused", state="paused")
     if not one.is_active:
-        return Cell(text="off", state="cancelled", small=one.inactive_reason or "")
+        is_failing = one.consecutive_failures > 0
+        return Cell(
+            text="switched off" if is_failing else "off",
+            state="failed" if is_failing else "cancelled",
+            small=one.inactive_reason or "",
+        )
     if one.consecutive_failures:
         phrase = f"failed {plural(one.consecutive_failures, 'time')}"
         left = plural(one.failures_until_disabled or 0, "more failure")

@@ -1,8 +1,9 @@
-"""Events of stored and refused ends, and the end of a run whose result cannot be stored."""
+"""Events of stored and rejected ends, and the end of a run whose result cannot be stored."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import msgspec
 
@@ -15,7 +16,7 @@ from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 
 
 def not_stored(held: HeldRun, error: Exception, *, jitter: float, actor: str) -> RunEnd:
-    """Return the failure that replaces an end which the store rejects."""
+    """Return the failure that replaces an end that the store rejects."""
     cause = error.message if isinstance(error, PenstockError) else type(error).__name__
     message = f"the run's result could not be stored: {cause}"
     details = msgspec.json.encode({"message": message}).decode()
@@ -29,13 +30,12 @@ def emit_results(
     runs: Sequence[HeldRun | None],
     finished: Sequence[FinishedRun],
 ) -> None:
-    """Emit what became of ends, stored or refused."""
+    """Emit the outcome of ends, stored or rejected."""
     stored = {end.run_id: end for end in finished}
-    ended = []
-    for finish, run in zip(batch, runs, strict=True):
-        end = stored.get(finish.run_id)
-        if end is None:
-            events.emit(RunRefused(finish.run_id, finish.token))
-        else:
-            ended.append((finish, end, run))
-    emit_ends(events, ended)
+    if len(stored) < len(batch):
+        is_stored = [finish.run_id in stored for finish in batch]
+        for finish in batch:
+            if finish.run_id not in stored:
+                events.emit(RunRefused(finish.run_id, finish.token))
+        batch, runs = list(compress(batch, is_stored)), list(compress(runs, is_stored))
+    emit_ends(events, batch, [stored[finish.run_id] for finish in batch], runs)

@@ -1,4 +1,4 @@
-"""Buttons for the commands that explanations suggest: the page that previews the same action."""
+"""Buttons for suggested commands, which open the preview of the same action."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ BY_ID: Final[Mapping[tuple[str, str], tuple[str, str, str]]] = {
     ("dlq", "replay"): ("replay-letter", "dead_letter_id", "Replay…"),
     ("dlq", "discard"): ("discard-letter", "dead_letter_id", "Discard…"),
     ("interventions", "resolve"): ("resolve", "intervention_id", "Resolve…"),
+    ("interventions", "approve"): ("approve", "intervention_id", "Approve…"),
     ("configs", "enable"): ("enable-config", "config_id", "Enable…"),
     ("configs", "start"): ("start-config", "config_id", "Start…"),
     ("override", "revoke"): ("revoke", "override_id", "Revoke…"),
 }
-"""Group and command → action, its field, and the words of the button."""
+"""Group and command → action, its field, and the label of the button."""
 
 
 def button_of(command: str) -> Button | None:
-    """Return the button of a command; None if no page does the same."""
+    """Return the button of a command; None if there is no equivalent action."""
     try:
         words = shlex.split(command)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Flows: the list, and one flow: why it is not done, what happened, what one can do."""
+"""Pages of flows: the list, and one flow with its causes, its history and its actions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ from penstock.web.pages.flows.deeds import button_of
 from penstock.web.pages.flows.forecast import risk_panel
 from penstock.web.pages.flows.parts import marks_pipe, phase_order, pipe_of, state_of, tree_of
 from penstock.web.pages.flows.timeline import timeline
-from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
+from penstock.web.pages.lists import (
+    TIME_HINT,
+    ListColumn,
+    choices_of,
+    filters_of,
+    list_panel,
+)
 from penstock.web.parts import (
     Button,
     Cell,
     Empty,
     FactsPanel,
     FeedPanel,
+    Filter,
     GatePanel,
     Happening,
     TableColumn,
@@ -39,40 +46,67 @@ from penstock.web.visit import PAGE_ROWS, Visit
 from penstock.web.words import appearance, duration, number, plural, size, word
 
 STATES: Final = ("OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
+TROUBLE: Final = "trouble"
+TIMES: Final = ("since", "until")
+OPEN: Final = ("", "OPEN", "WAITING", "BLOCKED")
+"""States whose flows have other orders; without a state, these list open flows only."""
+SORTS: Final = {
+    "newest": "newest first",
+    "oldest": "oldest open first",
+    "risk": "most at risk first",
+}
 
 
 def flows(visit: Visit) -> WebPage:
     """List flows by filter."""
-    state = visit.choice("state", STATES, "")
+    state = visit.choice("state", (*STATES, TROUBLE), "")
+    sorts = list(SORTS) if state in OPEN else ["newest"]
+    sort = visit.choice("sort", sorts, "newest")
     return WebPage(
         title="Flows",
         nav="flows",
         sentence="A flow takes one partition of a pipeline through its phases.",
-        choices=choices_of(visit, "state", ("", *STATES), state, word),
+        choices=choices_of(visit, "state", ("", TROUBLE, *STATES), state, word),
         actions=[
             Button(label="Backfill…", href=address("do", "backfill")),
             Button(label="Trigger…", href=address("do", "trigger"), css="go"),
         ]
         if visit.may_operate
         else [],
-        filters=filters_of(visit, ("pipeline", "partition", "mode")),
+        filters=[
+            Filter(
+                name="sort",
+                label="order",
+                value=sort,
+                options=[(one, SORTS[one]) for one in sorts],
+            ),
+            *filters_of(visit, ("q", "pipeline", "partition", "mode")),
+            *filters_of(visit, TIMES, with_customer=False, hint=TIME_HINT),
+        ],
         kept={"state": state} if state else {},
-        main=[visit.panel("Flows", lambda: _table(visit, state))],
+        main=[visit.panel("Flows", lambda: _table(visit, state, sort))],
     )
 
 
-def _table(visit: Visit, state: Any) -> TablePanel:
+def _table(visit: Visit, state: Any, sort: Any) -> TablePanel:
+    times = {name: visit.time(name) for name in TIMES}
+    is_open = sort != "newest" and not state
     page = visit.client.flows.list(
         customer=visit.customer,
         pipeline=visit.get("pipeline"),
         partition=visit.get("partition"),
         mode=visit.get("mode"),
-        state=state or None,
+        state=None if state in ("", TROUBLE) else state,
+        only="trouble" if state == TROUBLE else "open" if is_open else None,
+        since=times["since"],
+        until=times["until"],
+        search=visit.get("q"),
+        sort=sort,
         phases=True,
         limit=PAGE_ROWS,
         cursor=visit.get("cursor"),
     )
-    nothing = "Schedules open flows; you can open one by hand."
+    nothing = "Schedules open flows; you can open one manually."
     empty = Empty(
         title="No flow fits",
         text="Nothing fits these filters." if visit.query else nothing,
@@ -88,7 +122,7 @@ def _table(visit: Visit, state: Any) -> TablePanel:
         ListColumn("opened", "r", lambda one: time_cell(one.created_at)),
         ListColumn("took", "r", lambda one: text(_took(visit, one.created_at, one.ended_at))),
     )
-    return list_panel(visit, "Flows, newest first", page, columns, empty)
+    return list_panel(visit, f"Flows, {SORTS[sort]}", page, columns, empty, pinned=times)
 
 
 def _title_cell(one: Flow) -> Cell:
@@ -207,7 +241,7 @@ def _entry(entry: Any) -> str:
 
 
 def _generation(one: Flow) -> Cell:
-    """Return the generation, with the way to the others of the partition."""
+    """Return the generation, with links to the others of the partition."""
     others = address("flows", pipeline=one.pipeline, partition=one.partition, mode=one.mode,
                      customer=one.customer)  # fmt: skip
     return Cell(text=number(one.generation), href=others)
@@ -251,7 +285,7 @@ def _facts(detail: FlowDetail) -> FactsPanel:
 
 
 def _latest(decisions: list[GateDecision]) -> list[GateDecision]:
-    """Return the newest decision of each gate that has evidence, those that hold up first."""
+    """Return the newest decision of each gate that has evidence, blocking ones first."""
     newest: dict[tuple[str, str | None], GateDecision] = {}
     for one in sorted(decisions, key=lambda one: one.decided_at):
         newest[(one.phase, one.processor)] = one

@@ -1,4 +1,4 @@
-"""Parts that several pages draw of a flow: its pipe, its line, its causes."""
+"""Parts of a flow that several pages show: its pipe, its line, its causes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def phase_order(client: Client, pipeline: str) -> list[str]:
 
 
 def state_of(flow: Flow) -> tuple[str, str]:
-    """Return the style and the word of a flow: why it waits, or how it ended."""
+    """Return the style and the label of a flow's state."""
     state = flow.phase_state or flow.state
     return appearance(state), word(state)
 
@@ -111,7 +111,7 @@ def line_of(visit: Visit, flow: Flow) -> FlowLine:
 
 
 def _outlook(visit: Visit, flow: Flow) -> str:
-    """Return how far a flow is and when it will end, or how long it took."""
+    """Return the progress and the expected end of a flow, or its duration."""
     lacking = f" · without {', '.join(flow.missing[:2])}" if flow.missing else ""
     if flow.ended_at is not None:
         took = duration(flow.ended_at - flow.created_at)
@@ -132,8 +132,13 @@ def _outlook(visit: Visit, flow: Flow) -> str:
 
 
 def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
-    """Return a tree of causes as a panel; `is_open` is False for what has ended."""
-    last = len(tree.causes) - 1
+    """Return a tree of causes as a panel; `is_open` is False for an ended subject.
+
+    Only leaves say what clears them; the deepest is the root cause.
+    """
+    depths = [cause.depth for cause in tree.causes]
+    deepest = max(depths, default=0)
+    root = depths.index(deepest) if deepest else None
     return TreePanel(
         title="What stands in the way" if is_open else "Nothing stands in the way",
         earliest=tree.earliest_at,
@@ -144,10 +149,10 @@ def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
                 text=cause.text,
                 small="" if cause.action is None else cause.action.does,
                 clears=CLEARS[cause.clears]
-                if is_open and (index == last or cause.earliest_at)
+                if is_open and cause.depth >= (*depths, 0)[index + 1]
                 else "",
                 at=cause.earliest_at,
-                is_last=index == last and cause.depth > 0,
+                is_root=index == root,
             )
             for index, cause in enumerate(tree.causes)
         ],

@@ -118,6 +118,14 @@ addEventListener("click", (event) => {
   else if ("help" in hit.dataset) find("dialog.help")?.showModal();
   else if ("close" in hit.dataset) hit.closest("dialog").close();
 });
+// A click beside a menu closes it, and so does Escape.
+addEventListener("click", (event) => {
+  for (const menu of all("details.drop[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest?.("details.drop[open]");
+  if (menu) { menu.open = false; find("summary", menu).focus(); }
+});
 // A click beside a dialog closes it.
 addEventListener("mousedown", (event) => { if (event.target.matches?.("dialog")) event.target.close(); });
 // A form is sent once; without scripts a second confirmation does nothing either.

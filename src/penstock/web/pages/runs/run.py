@@ -1,4 +1,4 @@
-"""Runs: the list, and one run: is it moving, and what went wrong before?"""
+"""The page of one run, with its progress and earlier failures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from penstock.runs.records import Run, RunDetail, SimilarRuns
 from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPanel
 from penstock.web.links import page_of
-from penstock.web.pages.data import as_text
+from penstock.web.pages.data import as_text, error_panel
 from penstock.web.pages.flows.parts import tree_of
-from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
 from penstock.web.parts import (
     Button,
     Cell,
@@ -33,81 +32,23 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import PAGE_ROWS, Visit
+from penstock.web.visit import Visit
 from penstock.web.words import WAITS, appearance, duration, number, plural, size, word
 
-STATES: Final = (
-    "PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED",
-)  # fmt: skip
-SHOWN: Final = ("", "PENDING", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED")
 ENDED: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED"})
 LOG_LINES: Final = 500
 LEVELS: Final = {
     "all": ("DEBUG", "INFO", "WARN", "ERROR"), "warnings": ("WARN", "ERROR"), "errors": ("ERROR",),
 }  # fmt: skip
 FILL: Final = {"complete": "ok", "running": "run", "failed": "fail", "timeout": "fail"}
-FILTERS: Final = ("pipeline", "processor", "partition", "error_type", "correlation_id", "config_id")
-
-
-def runs(visit: Visit) -> WebPage:
-    """List runs by filter."""
-    state = visit.choice("state", STATES, "")
-    return WebPage(
-        title="Runs",
-        nav="runs",
-        sentence="A run executes one processor once; a failed one is retried, then kept as a "
-        "dead letter.",
-        choices=choices_of(visit, "state", SHOWN, state, word),
-        filters=filters_of(visit, FILTERS[:4]),
-        kept={"state": state} if state else {},
-        main=[visit.panel("Runs", lambda: _table(visit, state))],
-    )
-
-
-def _table(visit: Visit, state: Any) -> TablePanel:
-    chosen = {name: visit.get(name) for name in FILTERS}
-    page = visit.client.runs.list(
-        customer=visit.customer,
-        state=state or None,
-        limit=PAGE_ROWS,
-        cursor=visit.get("cursor"),
-        **chosen,  # type: ignore[arg-type]
-    )
-    nothing = "Schedules, flows, messages and people start runs."
-    empty = Empty(
-        title="No run fits",
-        text="Nothing fits these filters." if visit.query else nothing,
-        icon="n-runs",
-        command="penstock runs submit PIPELINE",
-    )
-    return list_panel(visit, "Runs, newest first", page, COLUMNS, empty)
-
-
-def _title_cell(run: Run) -> Cell:
-    return Cell(
-        text=f"{run.pipeline} / {run.processor}",
-        href=address("runs", run.run_id),
-        small=run.partition or run.run_id,
-    )
 
 
 def run_state(run: Run) -> Cell:
-    """Return the state of a run, for a pending one why it waits."""
+    """Return the state of a run; for a pending run, the reason it waits."""
     if run.state == "PENDING" and run.waits:
         style, phrase = WAITS.get(run.waits, ("pending", run.waits))
         return Cell(text=phrase, state=style)
     return state_cell(run.state, small="dead letter" if run.is_dead else "")
-
-
-COLUMNS: Final = (
-    ListColumn("run", "", _title_cell),
-    ListColumn("state", "", run_state),
-    ListColumn("customer", "lo", lambda run: text(run.customer)),
-    ListColumn("try", "r", lambda run: text(_try(run).removeprefix("Try "))),
-    ListColumn("error", "lo", lambda run: Cell(text=run.error_type or "", is_mono=True)),
-    ListColumn("scheduled", "r", lambda run: time_cell(run.scheduled_time)),
-    ListColumn("took", "r", lambda run: text(duration(run.duration))),
-)
 
 
 def run(visit: Visit) -> WebPage:
@@ -165,7 +106,7 @@ def run(visit: Visit) -> WebPage:
 
 
 def _similar(visit: Visit, one: Run, found: SimilarRuns) -> FactsPanel:
-    """Return how many others failed alike, with the way to replay them all."""
+    """Return how many other runs failed the same way, with a link to replay them all."""
     count = "1,000+ runs" if found.runs >= 1_000 else plural(found.runs, "run")
     href = address(
         "dead-letters", kind="run", pipeline=one.pipeline, processor=one.processor,
@@ -173,7 +114,7 @@ def _similar(visit: Visit, one: Run, found: SimilarRuns) -> FactsPanel:
     )  # fmt: skip
     of = "" if visit.is_bound else f" of {plural(found.customers, 'customer')}"
     return FactsPanel(
-        title="Failed alike",
+        title="Failed the same way",
         facts=[
             ("last 24 hours", Cell(text=f"{count}{of}", href=href, small="this one included")),
             ("first", time_cell(found.first_at, css="", small=f"{visit.age(found.first_at)} ago")),
@@ -184,7 +125,7 @@ def _similar(visit: Visit, one: Run, found: SimilarRuns) -> FactsPanel:
 
 def _sentence(visit: Visit, detail: RunDetail) -> str:
     one = detail.run
-    phrase = _try(one)
+    phrase = try_text(one)
     if one.claimed_by:
         phrase += f", on {one.claimed_by}"
     if one.finished_at is not None:
@@ -231,31 +172,16 @@ def _ways(visit: Visit, one: Run) -> WaysPanel:
     return WaysPanel(title="What you can do", ways=[again])
 
 
-def _try(one: Run) -> str:
+def try_text(one: Run) -> str:
+    """Return which try of how many a run is."""
     return f"Try {one.attempt}" + ("" if one.max_attempts is None else f" of {one.max_attempts}")
 
 
 def _error(one: Run) -> ErrorPanel:
-    """Return the last error: its sentence, then its traceback."""
-    details = one.error_details if isinstance(one.error_details, dict) else {}
-    trace = details.get("traceback") or details.get("stack")
-    phrase = details.get("message") or details.get("error")
-    rest = {
-        name: value
-        for name, value in details.items()
-        if name not in ("message", "error", "traceback", "stack") and value
-    }
-    body = str(trace) if trace else as_text(rest) if rest or not phrase else ""
-    if not details:
-        body = as_text(one.error_details)
-    return ErrorPanel(
+    return error_panel(
+        one,
         title="Last error",
         state="timeout" if one.state == "TIMEOUT" else "failed",
-        word=one.error_type or "",
-        tag=one.error_class or "",
-        text="" if phrase is None else str(phrase),
-        body=body,
-        foot=str(rest.get("not_retried") or ""),
     )
 
 
@@ -294,7 +220,7 @@ def _progress(visit: Visit, detail: RunDetail) -> ProgressPanel:
 
 
 def _tries(visit: Visit, detail: RunDetail) -> TimelinePanel | None:
-    """Return the tries of a run over time; None for a single one that has not ended badly."""
+    """Return the attempts of a run over time; None for a single attempt that has not failed."""
     known = {one.run_id: one for one in (*detail.attempts, detail.run)}
     tries = sorted(known.values(), key=lambda one: one.attempt)
     begun = [one for one in tries if one.started_at is not None]

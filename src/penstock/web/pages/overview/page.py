@@ -1,21 +1,23 @@
-"""The first page: is anything wrong, and what does a person do about it?"""
+"""The overview page: open problems and the actions that resolve them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 from penstock.alerts.records import StoredAlert
 from penstock.dead_letters.records import DeadLetterGroup
-from penstock.flows.records import Flow
+from penstock.detection.records import TableFreshness
+from penstock.monitoring.records import Overview
 from penstock.runs.states import RunState
 from penstock.web.charts import ColumnsPanel, Count, columns
 from penstock.web.links import page_of
 from penstock.web.pages.alerts import RANK, page_of_alert
 from penstock.web.pages.audit import happenings
-from penstock.web.pages.flows.parts import line_of
-from penstock.web.pages.runs import run_state
+from penstock.web.pages.overview.today import today_panel
+from penstock.web.pages.runs.run import run_state
 from penstock.web.parts import (
     AskPanel,
     Button,
@@ -24,7 +26,6 @@ from penstock.web.parts import (
     FeedPanel,
     Figure,
     FiguresPanel,
-    FlowsPanel,
     NeedLine,
     NeedsPanel,
     Question,
@@ -40,8 +41,8 @@ from penstock.web.words import duration, number, percent, plural
 
 ALERTS_MAX: Final = 50
 NEEDS: Final = 5
-FLOWS: Final = 4
 RUNS: Final = 4
+TABLES: Final = 8
 EVENTS: Final = 10
 EVENT_CHARS: Final = 110
 SHOW: Final = {"flow": "Why?", "run": "Why?", "config": "Open config", "limit": "See the queue",
@@ -49,7 +50,10 @@ SHOW: Final = {"flow": "Why?", "run": "Why?", "config": "Open config", "limit": 
 
 
 def overview(visit: Visit) -> WebPage:
-    """Show what needs a person, the vital signs, the flows of today and the running work."""
+    """Show items that need attention, key figures, today's flows and the running work."""
+    seen = visit.client.views.overview() if visit.customer is None else None
+    if visit.customer is not None and not visit.is_bound:
+        visit.client.views.customer_health(visit.customer)  # an unknown customer has no page
     needs = visit.panel("Needs you", lambda: _needs(visit))
     count = needs.total if isinstance(needs, NeedsPanel) else 0
     heading = f"{plural(count, 'thing needs', 'things need')} you" if count else "All is well"
@@ -57,20 +61,23 @@ def overview(visit: Visit) -> WebPage:
         title="Overview",
         nav="overview",
         heading=heading,
-        sentence=_sentence(visit),
+        sentence=_sentence(visit, seen),
         actions=_actions(visit),
-        top=[visit.panel("Vital signs", lambda: _figures(visit))],
+        top=[visit.panel("Vital signs", lambda: _figures(visit, seen))],
         main=[
             needs,
-            visit.panel("Today", lambda: _flows(visit)),
+            visit.panel("Today", lambda: today_panel(visit)),
             visit.panel("Runs ended", lambda: _ended(visit)),
         ],
-        side=[_questions(), visit.panel("Last events", lambda: _events(visit))],
+        side=[
+            _questions(),
+            visit.panel("Last events", lambda: _events(visit)),
+            *_freshness(visit),
+        ],
         below=[
             visit.panel("Longest running", lambda: _longest(visit)),
             visit.panel("Latest pending", lambda: _pending(visit)),
             visit.panel("Failed last", lambda: _failed(visit)),
-            *_freshness(visit),
         ],
     )
 
@@ -81,8 +88,8 @@ def _actions(visit: Visit) -> list[Button]:
     pause = address(
         "do",
         "pause",
-        scope="customer" if visit.is_bound else "all",
-        subject=visit.caller.customer,
+        scope="all" if visit.customer is None else "customer",
+        subject=visit.customer,
     )
     return [
         Button(label="Pause…", href=pause, icon="paused"),
@@ -90,10 +97,9 @@ def _actions(visit: Visit) -> list[Button]:
     ]
 
 
-def _sentence(visit: Visit) -> str:
-    if visit.is_bound:
-        return f"You see {visit.caller.customer}."
-    seen = visit.client.views.overview()
+def _sentence(visit: Visit, seen: Overview | None) -> str:
+    if seen is None:
+        return f"You see {visit.customer}."
     phrase = (
         f"{plural(seen.completed_today, 'run')} ended well since midnight UTC, "
         f"{number(seen.failed_today)} failed."
@@ -105,10 +111,9 @@ def _sentence(visit: Visit) -> str:
     return phrase
 
 
-def _figures(visit: Visit) -> FiguresPanel:
-    if visit.is_bound:
+def _figures(visit: Visit, seen: Overview | None) -> FiguresPanel:
+    if seen is None:
         return _figures_of_one(visit)
-    seen = visit.client.views.overview()
     oldest = "" if seen.oldest_ready_at is None else f"oldest {visit.age(seen.oldest_ready_at)}"
     ended = seen.completed_today + seen.failed_today
     return FiguresPanel(
@@ -118,13 +123,13 @@ def _figures(visit: Visit) -> FiguresPanel:
                 label="Running",
                 value=number(seen.running_runs),
                 small=f"{number(seen.claimed_runs)} claimed",
-                href=address("runs", state="RUNNING"),
+                href=visit.link("runs", sort="running_for"),
             ),
             Figure(
                 label="Ready",
                 value=number(seen.ready_runs),
                 small=oldest,
-                href=address("runs", state="PENDING"),
+                href=visit.link("runs", state="PENDING"),
             ),
             Figure(label="Later", value=number(seen.later_runs), small="retries"),
             Figure(
@@ -136,20 +141,20 @@ def _figures(visit: Visit) -> FiguresPanel:
                 label="Ended well today",
                 value=number(seen.completed_today),
                 small=f"avg {duration(seen.average_duration)}" if seen.average_duration else "",
-                href=address("runs", state="COMPLETED"),
+                href=visit.link("runs", state="COMPLETED"),
             ),
             Figure(
                 label="Failed today",
                 value=number(seen.failed_today),
                 small=percent(seen.failed_today, ended) if ended else "",
-                href=address("runs", state="FAILED"),
+                href=visit.link("runs", state="FAILED"),
             ),
             Figure(label="Started late", value=number(seen.sla_breaches_today)),
             Figure(
                 label="Flows held up",
                 value=number(seen.waiting_flows + seen.blocked_flows),
                 small=f"{number(seen.blocked_flows)} blocked",
-                href=address("flows", state="WAITING"),
+                href=visit.link("flows", state="WAITING"),
             ),
         ],
     )
@@ -161,7 +166,7 @@ def _figures_of_one(visit: Visit) -> FiguresPanel:
     return FiguresPanel(
         title="The last 24 hours",
         figures=[
-            Figure(label="Runs", value=number(seen.total_runs), href=address("runs")),
+            Figure(label="Runs", value=number(seen.total_runs), href=visit.link("runs")),
             Figure(label="Ended well", value=number(seen.successful_runs)),
             Figure(label="Failed", value=number(seen.failed_runs)),
             Figure(label="Average", value=duration(seen.average_duration)),
@@ -176,7 +181,7 @@ def _needs(visit: Visit) -> NeedsPanel:
     found = [_alert_line(visit, alert) for alert in firing]
     known = " ".join(alert.message for alert in firing)
     grouped = list[NeedLine]()
-    for group in client.dead_letters.groups(limit=3, customer=visit.customer):
+    for group in client.dead_letters.groups(limit=3, check=False, customer=visit.customer):
         where = group.subscription or "/".join(filter(None, (group.pipeline, group.processor)))
         if where not in known:  # an alert names it already
             grouped.append(_group_line(visit, group, where))
@@ -209,7 +214,7 @@ def _needs(visit: Visit) -> NeedsPanel:
         needs=shown,
         total=len(found),
         foot="" if rest <= 0 else f"{number(rest)}{'+' * (len(firing) >= ALERTS_MAX)} more",
-        actions=[Button(label="All alerts", href="/alerts", css="bare sm")],
+        actions=[Button(label="All alerts", href=visit.link("alerts"), css="bare sm")],
         empty=Empty(
             title="Nothing needs you",
             text="Alerts, dead letters and questions for a person appear here, worst first.",
@@ -253,7 +258,7 @@ def _alert_line(visit: Visit, alert: StoredAlert) -> NeedLine:
 def _group_line(visit: Visit, group: DeadLetterGroup, where: str) -> NeedLine:
     chosen = {"subscription": group.subscription, "error_type": group.error_type,
               "pipeline": group.pipeline, "processor": group.processor}  # fmt: skip
-    inspect = address("dead-letters", **chosen)
+    inspect = visit.link("dead-letters", **chosen)
     return NeedLine(
         severity="ERROR",
         text=f"{plural(group.count, 'dead letter')} of {where}: {group.error_type}",
@@ -266,7 +271,7 @@ def _group_line(visit: Visit, group: DeadLetterGroup, where: str) -> NeedLine:
                 visit,
                 Button(
                     label="Replay…",
-                    href=address("do", "replay-letters", kind=group.kind, **chosen),
+                    href=visit.link("do", "replay-letters", kind=group.kind, **chosen),
                     css="sm",
                 ),
             ),
@@ -281,7 +286,7 @@ def _questions() -> AskPanel:
             Question(
                 id="q1",
                 title="Is it still there, and can I retry it?",
-                text="What failed for good is kept whole.",
+                text="Work that failed permanently is kept in full.",
                 action="/find",
                 placeholder="message, run or dead letter id",
                 label="Look",
@@ -306,35 +311,6 @@ def _questions() -> AskPanel:
     )
 
 
-def _flows(visit: Visit) -> FlowsPanel:
-    client = visit.client
-    chosen: dict[str, Flow] = {}
-    listed = client.flows.list(
-        state="OPEN", customer=visit.customer, risk=True, phases=True, limit=FLOWS
-    )
-    for flow in listed.items:
-        chosen[flow.flow_id] = flow
-    for flow in client.flows.list(customer=visit.customer, phases=True, limit=FLOWS).items:
-        if len(chosen) < FLOWS:
-            chosen.setdefault(flow.flow_id, flow)
-    return FlowsPanel(
-        title="Today",
-        note="open flows, then the latest",
-        lines=[line_of(visit, flow) for flow in chosen.values()],
-        actions=[
-            Button(label="Grid", href="/grid", css="bare sm"),
-            Button(label="All flows", href="/flows", css="bare sm"),
-        ],
-        empty=Empty(
-            title="No flow yet",
-            text="A schedule opens one for each partition of a pipeline with phases; "
-            "you can open one by hand.",
-            icon="n-flows",
-            command="penstock trigger PIPELINE PARTITION --dry-run",
-        ),
-    )
-
-
 def _ended(visit: Visit) -> ColumnsPanel:
     seen = visit.client.analytics.run_series(bucket="15m", customer=visit.customer)
     counts = [
@@ -350,7 +326,9 @@ def _ended(visit: Visit) -> ColumnsPanel:
         f"{number(most.up)}; {number(failed)} failed.",
         note="per 15 min, 24 h",
     )
-    return replace(panel, actions=[Button(label="Trends", href="/trends", css="bare sm")])
+    return replace(
+        panel, actions=[Button(label="Trends", href=visit.link("trends"), css="bare sm")]
+    )
 
 
 def _events(visit: Visit) -> FeedPanel:
@@ -358,17 +336,17 @@ def _events(visit: Visit) -> FeedPanel:
     return FeedPanel(
         title="Last events",
         rows=happenings(page.items, EVENT_CHARS)[:EVENTS],
-        actions=[Button(label="Journal", href="/audit", css="bare sm")],
+        actions=[Button(label="Journal", href=visit.link("audit"), css="bare sm")],
     )
 
 
 def _freshness(visit: Visit) -> list[Any]:
-    if visit.is_bound:
+    if visit.customer is not None:
         return []
     found = visit.client.detections.freshness()
     if not found:
         return []
-    worst = sorted(found, key=lambda one: one.status == "FRESH")[:8]
+    worst = sorted(found, key=_overdue, reverse=True)[:TABLES]
     return [
         TablePanel(
             title="Freshness",
@@ -380,8 +358,8 @@ def _freshness(visit: Visit) -> list[Any]:
             ],
             rows=[
                 [
-                    Cell(text=one.table, is_mono=True, small=one.error or ""),
-                    text(duration(one.age), css="" if one.status == "FRESH" else "bad"),
+                    Cell(text=one.table, is_mono=True, small=one.error or "", css="fit"),
+                    text(duration(one.age), css=_age_css(one)),
                     text(duration(one.max_age), css="dim"),
                 ]
                 for one in worst
@@ -389,6 +367,18 @@ def _freshness(visit: Visit) -> list[Any]:
             empty=Empty(title="No policy", text="Pipelines declare how fresh tables must be."),
         )
     ]
+
+
+def _overdue(one: TableFreshness) -> float:
+    """Return the age of a table as a multiple of the maximum; unknown ages come first."""
+    return math.inf if one.age is None else one.age / max(one.max_age, timedelta(seconds=1))
+
+
+def _age_css(one: TableFreshness) -> str:
+    """Return the style of an age: red if it is far over the maximum, amber if it is over it."""
+    if one.status == "FRESH":
+        return "dim"
+    return "bad" if _overdue(one) > 2 or one.error else "warn"
 
 
 def _longest(visit: Visit) -> TablePanel:
@@ -408,7 +398,7 @@ def _longest(visit: Visit) -> TablePanel:
             ]
             for run in runs
         ],
-        actions=[Button(label="All", href=address("runs", state="RUNNING"), css="bare sm")],
+        actions=[Button(label="All", href=visit.link("runs", sort="running_for"), css="bare sm")],
         empty=Empty(title="Nothing runs", text="Runs that execute appear here.", icon="n-runs"),
     )
 
@@ -430,7 +420,7 @@ def _pending(visit: Visit) -> TablePanel:
             ]
             for run in page.items
         ],
-        actions=[Button(label="All", href=address("runs", state="PENDING"), css="bare sm")],
+        actions=[Button(label="All", href=visit.link("runs", state="PENDING"), css="bare sm")],
         empty=Empty(
             title="Nothing waits", text="Runs that have not started appear here.", icon="waiting"
         ),
@@ -438,9 +428,10 @@ def _pending(visit: Visit) -> TablePanel:
 
 
 def _failed(visit: Visit) -> TablePanel:
-    page = visit.client.runs.list(state=RunState.FAILED, customer=visit.customer, limit=RUNS)
+    runs = visit.client.views.last_failures(customer=visit.customer, limit=RUNS)
     return TablePanel(
         title="Failed last",
+        note="the last of each cause",
         columns=[
             TableColumn(title="run"),
             TableColumn(title="at", css="r"),
@@ -451,12 +442,14 @@ def _failed(visit: Visit) -> TablePanel:
                     text=run.processor,
                     href=page_of(run.run_id),
                     small=f"{run.error_type or 'failed'} · {run.customer}",
-                    css="cut",
+                    css="fit",
                 ),
                 time_cell(run.finished_at),
             ]
-            for run in page.items
+            for run in runs
         ],
-        actions=[Button(label="All", href=address("runs", state="FAILED"), css="bare sm")],
-        empty=Empty(title="Nothing failed", text="Failed runs appear here.", icon="complete"),
+        actions=[Button(label="All", href=visit.link("runs", state="FAILED"), css="bare sm")],
+        empty=Empty(
+            title="Nothing failed", text="Failures of seven days appear here.", icon="complete"
+        ),
     )

@@ -1,0 +1,1 @@
+"""Runs: the list, and one run."""
