@@ -21,6 +21,7 @@ from penstock.testing.memory import memory_store
 from penstock.testing.postgres.server import DatabaseServer, open_server
 from penstock.wiring import connect_hooks
 from tests.kits.databases import Admin, Databases, database_name
+from tests.kits.effort import effort
 from tests.kits.fixtures import harness, world
 from tests.tidy import files as tidy
 
@@ -41,7 +42,7 @@ CLOCK_START = 1_763_337_600_000_000
 # explore` looks for counterexamples at random; one that it finds becomes an @example.
 # Time limits of examples are off: they say how busy the machine is, or that coverage measures.
 PATIENT: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("same", derandomize=True, **PATIENT)
+settings.register_profile("same", derandomize=True, max_examples=effort(50, 100), **PATIENT)
 settings.register_profile("explore", max_examples=500, print_blob=True, **PATIENT)
 settings.load_profile("same")
 
@@ -65,7 +66,7 @@ MEMORY_NEEDED = 1 << 30
 def pytest_configure() -> None:
     """Let `tmp_path` lie in memory where there is such a folder: SQLite waits for a disk.
 
-    A commit does the same there; it only returns at once. What passed leaves no files behind.
+    A commit does the same there; it only returns immediately. What passed leaves no files behind.
     """
     is_there = os.access(MEMORY_FOLDER, os.W_OK | os.X_OK)
     if is_there and shutil.disk_usage(MEMORY_FOLDER).free >= MEMORY_NEEDED:
@@ -80,8 +81,11 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[DatabaseServer]:
-    """The server of this (xdist) worker process, started by the first test that asks for it."""
-    with open_server() as server:
+    """The server of this (xdist) worker process, started by the first test that asks for it.
+
+    Autovacuum would analyze databases between tests, and plans would depend on when.
+    """
+    with open_server(options={"autovacuum": "off"}) as server:
         yield server
 
 

@@ -192,6 +192,8 @@ REFUSED = [
     ("runs show run_00000000", 3),
     ("runs list --customer unknown", 3),
     ("runs list --pipeline helo", 2),
+    ("runs list --sort running_for --state FAILED", 2),
+    ("runs counts --pipeline helo", 2),
     ("runs list --state PENDING --before run_00000000", 3),
     ("runs submit helo", 2),
     ("runs submit hello --param nam=x", 2),

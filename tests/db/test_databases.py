@@ -10,7 +10,7 @@ import pytest
 from penstock.db.postgres.store import PostgresStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
-from tests.kits.databases import WORN_BYTES, Admin, Databases
+from tests.kits.databases import WORN_BYTES, Admin, Databases, database_name
 from tests.tenancy.tenants import Tenants
 
 pytestmark = pytest.mark.postgres
@@ -50,6 +50,27 @@ def contents(server: DatabaseServer, name: str) -> Contents:
             )
             for relation, kind in connection.execute(NAMES).fetchall()
         }
+
+
+def test_a_template_that_was_analyzed(
+    pg_server: DatabaseServer, pg_admin: Admin, pg_template: str
+) -> None:
+    """Clones that it makes afterwards are kept too: autovacuum may analyze it at any time."""
+    template = f"{database_name()}_analyzed"
+    pg_admin.execute(f"CREATE DATABASE {template} TEMPLATE {pg_template}")
+    made = Databases(pg_server, pg_admin, template)
+    for _ in range(2):
+        with made.lent():
+            pass
+    assert made.clones == 1
+    made.close()
+    run(pg_server, template, "ANALYZE")
+    for _ in range(2):
+        with made.lent():
+            pass
+    assert made.clones == 2
+    made.close()
+    pg_server.drop_database(template)
 
 
 def test_rows_sequences_and_weeks(

@@ -12,6 +12,7 @@ from penstock.db.store import Store
 from penstock.runs.states import RunStatus
 from penstock.testing.clock import VirtualClock
 from tests.entities.scene import DOWN, UP, Held, Scene
+from tests.kits.effort import effort
 
 PARTITIONS = ("2025-11-16", "2025-11-17")
 KINDS = {"everyone": ("players", "teams"), "players": ("players",), "by_day": ("players",)}
@@ -198,7 +199,7 @@ def test_received_together_is_what_changed(engine: str, store: Store, clock: Vir
     numbers = iter(range(1_000_000))
 
     @settings(
-        max_examples=25 if engine == "postgres" else 60,
+        max_examples=effort(10, 25) if engine == "postgres" else effort(25, 60),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     @given(operations)

@@ -44,6 +44,7 @@ class Process:
             text=True,
         )
         self.lines: list[str] = []
+        self._is_at_end = False
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -51,9 +52,12 @@ class Process:
     def wait_for(self, found: Callable[[str], bool]) -> str:
         """Return the first matching line, waiting for it if necessary."""
         with self._more:
-            there = self._more.wait_for(lambda: any(map(found, self.lines)), PATIENCE_SECONDS)
-            assert there, self.lines
-            return next(filter(found, self.lines))
+            self._more.wait_for(
+                lambda: self._is_at_end or any(map(found, self.lines)), PATIENCE_SECONDS
+            )
+            line = next(filter(found, self.lines), None)
+            assert line is not None, "\n".join(self.lines)
+            return line
 
     def terminate(self) -> int:
         """Send SIGTERM; return the exit code."""
@@ -82,6 +86,9 @@ class Process:
             with self._more:
                 self.lines.append(line.rstrip("\n"))
                 self._more.notify_all()
+        with self._more:
+            self._is_at_end = True
+            self._more.notify_all()
 
 
 class Bench:

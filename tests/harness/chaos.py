@@ -1,10 +1,12 @@
 """Faults under full load: what the throughput is before, during and after, and what was lost.
 
-A scheduler, two workers and a submitter, each a process of its own, work on one database. After a
+A scheduler, two workers and a submitter, each in its own process, work on one database. After a
 baseline a fault is injected for some time; then the system has `settle` seconds to recover, and its
-throughput is compared with the baseline of the same run; up to four times, if it is lower. At the
-end the submitter stops, all runs end, and the account must be exact: nothing accepted is lost,
-nothing happened twice, and no process ended that was not killed. One JSON line per scenario.
+throughput is compared with the baseline of the same run; up to four times, if it is lower. A time
+in which other programs used much more or less of the CPU than during the baseline does not count:
+it is measured again, and if none can be compared, the scenario fails and says so. At the end the
+submitter stops, all runs end, and the account must be exact: nothing accepted is lost, nothing
+happened twice, and no process ended that was not killed. One JSON line per scenario.
 
     python -m tests.harness.chaos --only restart,disk-full --seconds 20
 """
@@ -36,6 +38,8 @@ from penstock import connect
 from penstock.core.clock import SystemClock
 from penstock.testing.postgres.server import PostgresServer
 from tests.harness.chaos_load import BATCHES, ENDED, OPEN, account, chaos
+from tests.harness.machine_load import cpu_ticks, others_share
+from tests.harness.recovered import RECOVERED, Window, is_decided
 
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
@@ -50,9 +54,6 @@ SETTLE_SECONDS: Final = 20
 LEASE_SECONDS: Final = 40
 """Longer than a session's lease (30 s) and the sweep after it: work of killed workers returns."""
 DRAIN_SECONDS: Final = 240
-RECOVERED: Final = 0.95
-WINDOWS_MAX: Final = 4
-"""Times that the throughput is measured after a fault, until one reaches the baseline."""
 IDLE_CONNECTIONS: Final = 300
 TMPFS_BYTES: Final = 6 << 30
 OPTIONS: Final[dict[str, str | int]] = {
@@ -230,7 +231,7 @@ def _connection_kills(stage: Stage, until: float) -> None:
 
 
 def _worker_kills(stage: Stage, until: float) -> None:
-    """Kill a worker by SIGKILL every other second; its successor starts at once."""
+    """Kill a worker by SIGKILL every other second; its successor starts immediately."""
     chance = random.Random(7)
     while CLOCK.monotonic() < until:
         stage.kill(chance.choice(WORKERS))
@@ -366,20 +367,21 @@ def run(name: str, seconds: int, settle: int | None = None) -> dict[str, Any]:
             stage.start(process)
         sampler.start()
         _warm_up(stage, sampler)
-        began = CLOCK.monotonic()
+        began, ticks = CLOCK.monotonic(), cpu_ticks()
         CLOCK.sleep(seconds)
-        struck = CLOCK.monotonic()
+        struck, others = CLOCK.monotonic(), others_share(ticks, cpu_ticks())
         scenario.inject(stage, struck + seconds * scenario.times)
         healed = CLOCK.monotonic()
         before = mean_rate(sampler.samples, began, struck)
         if not before:
             raise Wrong("no run ended before the fault, so there is no baseline")
         CLOCK.sleep(scenario.settle if settle is None else settle)
-        after: list[float] = []
-        while not after or (after[-1] < RECOVERED * before and len(after) < WINDOWS_MAX):
-            since = CLOCK.monotonic()
+        after: list[Window] = []
+        while not is_decided(after, others):
+            since, ticks = CLOCK.monotonic(), cpu_ticks()
             CLOCK.sleep(seconds)
-            after.append(mean_rate(sampler.samples, since, CLOCK.monotonic()))
+            rate = mean_rate(sampler.samples, since, CLOCK.monotonic())
+            after.append(Window(_share(rate, before), others_share(ticks, cpu_ticks())))
         end = CLOCK.monotonic()
         stage.check_alive()
         sampler.stop()
@@ -393,8 +395,9 @@ def run(name: str, seconds: int, settle: int | None = None) -> dict[str, Any]:
     return {
         "scenario": name, "about": scenario.about, "engine": scenario.engine,
         "before_per_s": round(before), "during_per_s": round(during),
-        "after_per_s": [round(one) for one in after],
-        "during": _share(during, before), "recovery": _share(after[-1], before),
+        "after_per_s": [round(one.share * before) for one in after],
+        "during": _share(during, before), "recovery": after[-1].share,
+        "others_cpu_before": round(others, 3), "others_cpu_after": round(after[-1].others, 3),
         "recovered_after_s": None if back is None else round(back, 1),
         "kills": stage.kills, **counted,
     }  # fmt: skip
@@ -409,6 +412,12 @@ def faults_of(found: dict[str, Any]) -> list[str]:
     ]
     if found["recovery"] < RECOVERED:
         wrong.append(f"recovery is {found['recovery']:.0%} of the baseline, expected 95%")
+    used, later = found.get("others_cpu_before", 0.0), found.get("others_cpu_after", 0.0)
+    if not Window(found["recovery"], later).decides(used):
+        wrong.append(
+            f"other programs used {used:.0%} of the CPU before and {later:.0%} after the fault: "
+            "the throughputs cannot be compared"
+        )
     least = SCENARIOS[found["scenario"]].during_min
     if least is not None and found["during"] < least:
         wrong.append(f"{found['during']:.0%} of the baseline was left, expected {least:.0%}")

@@ -119,10 +119,10 @@ def _published(url: str, key: str, numbers: list[int]) -> list[str]:
 class SlowAckBus(EmbeddedBus):
     """The bus with slow acks."""
 
-    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[SettleResult]:
+    def ack(self, subscription: str, ack_ids: Sequence[str], **report: Any) -> list[SettleResult]:
         """Wait, then settle."""
         SystemClock().sleep(ACK_SECONDS)
-        return super().ack(subscription, ack_ids)
+        return super().ack(subscription, ack_ids, **report)
 
 
 def counting_consumer(subscription: str, sink_url: str, options: ConsumerOptions) -> Consumer:

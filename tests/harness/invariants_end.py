@@ -40,6 +40,17 @@ OFFENDERS = {
             SELECT final_state, count(*) AS n FROM history GROUP BY 1
             UNION ALL SELECT final_state, -sum(runs) FROM run_sums GROUP BY 1)
         GROUP BY final_state HAVING sum(n) <> 0""",
+    "cohorts: as many as history": """
+        SELECT slot FROM (
+            SELECT h.slot, h.processor, h.final_state = 'COMPLETED' AS completed, h.is_dead AS dead
+            FROM history h
+            WHERE h.config_id IS NOT NULL AND h.flow_id IS NULL AND h.trigger_message_id IS NULL
+                AND NOT h.was_retried
+                AND NOT EXISTS (SELECT 1 FROM history a WHERE a.parent_run_id = h.run_id)
+                AND NOT EXISTS (SELECT 1 FROM runs a WHERE a.parent_run_id = h.run_id)
+            UNION ALL SELECT slot, processor, -completed, -dead FROM cohort_sums)
+        WHERE slot >= (SELECT max(at) FROM journal) - 86400000000
+        GROUP BY slot, processor HAVING sum(completed) <> 0 OR sum(dead) <> 0""",
     "days: as many as folded": """
         SELECT customer FROM (
             SELECT customer, count(*) AS n FROM history

@@ -78,7 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run many simulated histories.")
     parser.add_argument("--seeds", type=int, default=5_000, help="number of histories of each kind")
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=int(os.environ.get("SIMULATE_PROCESSES", 0)) or os.cpu_count() or 1,
+        help="default: SIMULATE_PROCESSES, or one for each core",
+    )
     parser.add_argument("--only", choices=tuple(KINDS), help="run one kind only")
     parser.add_argument("--steps", type=int, help="steps of each history; default: by kind")
     parser.add_argument("--json", action="store_true", help="print a JSON line for each kind")

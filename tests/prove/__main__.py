@@ -3,8 +3,9 @@
     python -m tests.prove --list
     python -m tests.prove --minutes 2 --only seeded,canary --json --no-report
 
-A failure does not stop the others; the exit code is 1 if one failed. Outputs are kept below
-`build/prove`.
+A failure does not stop the others; the exit code is 1 if one failed. Outputs and results are kept
+below `build/prove`. `--continue` runs only the proofs that have not held on this commit yet, and
+reports all.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import dataclasses
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.clock import SECOND, SystemClock
-from tests.prove import report, runner
+from tests.prove import report, results, runner
 from tests.prove.proofs import HOUR, PROOFS, Proof
 
 LOGS: Final = runner.ROOT / "build" / "prove"
@@ -32,17 +32,17 @@ MINUTES_VARIABLE: Final = "PROVE_MINUTES"
 
 def prove(proof: Proof, factor: float) -> report.Line:
     """Run one proof and judge its figures."""
-    command = list(proof.command(factor))
+    command, load = list(proof.command(factor)), report.load_now()
     if not proof.is_present:
         why = f"{proof.needs} is not present"
         return report.Line(proof, command, runner.Outcome(verdict="not run", seconds=0, why=why))
-    log = LOGS / (re.sub(r"[^a-z0-9]+", "-", proof.name) + ".log")
+    log = LOGS / f"{results.file_stem(proof.name)}.log"
     outcome = runner.run(command, proof.timeout(factor), log, proof.environment(factor))
     if outcome.verdict == "holds":
         broken = [text for bar in proof.bars for text in bar.broken_by(outcome.figures)]
         if broken:
             outcome = dataclasses.replace(outcome, verdict="fails", why="; ".join(broken))
-    return report.Line(proof, command, outcome)
+    return report.Line(proof, command, outcome, load)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="list the proofs and exit")
     parser.add_argument("--json", action="store_true", help="print a JSON line for each proof")
     parser.add_argument("--report", type=Path, default=REPORT, help="where to write the report")
+    parser.add_argument(
+        "--continue",
+        dest="is_continued",
+        action="store_true",
+        help="skip proofs that have held on this commit, and report their results",
+    )
     parser.add_argument("--no-report", action="store_true", help="write no report")
     given = parser.parse_args(arguments)
     factor = given.minutes / HOUR
@@ -76,15 +82,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clock = SystemClock()
     began = datetime.fromtimestamp(clock.now() // SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
     run = report.this_run(began, given.minutes)
-    start, lines = clock.monotonic(), []
+    lines = []
     for proof in chosen:
-        sys.stderr.write(f"{proof.name} …\n")
-        lines.append(prove(proof, factor))
-        _say(lines[-1], is_json=given.json)
+        line = None
+        if given.is_continued:
+            line = results.find(LOGS, run.commit, proof, list(proof.command(factor)))
+        if line is None:
+            sys.stderr.write(f"{proof.name} …\n")
+            line = prove(proof, factor)
+            results.save(LOGS, run.commit, line)
+        lines.append(line)
+        _say(line, is_json=given.json)
         if not given.no_report:  # after each proof, so that an interrupted run has a report too
-            given.report.write_text(
-                report.markdown(run, lines, clock.monotonic() - start), encoding="utf-8"
-            )
+            given.report.write_text(report.markdown(run, lines), encoding="utf-8")
     failed = [line.proof.name for line in lines if line.outcome.verdict == "fails"]
     sys.stderr.write(f"{len(lines) - len(failed)} of {len(lines)} did not fail")
     sys.stderr.write(f"; failed: {', '.join(failed)}\n" if failed else "\n")

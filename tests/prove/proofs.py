@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from tests.harness.chaos import RECOVERED, SCENARIOS
+from tests.harness.chaos import SCENARIOS
+from tests.harness.recovered import RECOVERED
 
 PYTHON: Final = sys.executable
 HOUR: Final = 60.0

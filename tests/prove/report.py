@@ -29,11 +29,13 @@ _ADDRESS: Final = re.compile(r"https?://(?!127\.0\.0\.1|localhost)[^\s'\"]+")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A proof, its command and what came of it."""
+    """A proof, its command and its outcome."""
 
     proof: Proof
     command: Sequence[str]
     outcome: Outcome
+    load: float | None = None
+    """Load average of the machine when the proof started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +52,13 @@ class Run:
 def this_run(began: str, minutes: float) -> Run:
     """Describe this machine and this tree."""
     return Run(
-        began=began, minutes=minutes, commit=_commit(), machine=_machine(), versions=_versions()
+        began=began, minutes=minutes, commit=this_commit(), machine=_machine(), versions=_versions()
     )
 
 
-def markdown(run: Run, lines: Sequence[Line], seconds: float) -> str:
+def markdown(run: Run, lines: Sequence[Line]) -> str:
     """Return the report."""
+    seconds = sum(line.outcome.seconds for line in lines)
     holds = sum(line.outcome.verdict == "holds" for line in lines)
     failed = [line.proof.name for line in lines if line.outcome.verdict == "fails"]
     skipped = [line.proof.name for line in lines if line.outcome.verdict == "not run"]
@@ -78,8 +81,8 @@ def markdown(run: Run, lines: Sequence[Line], seconds: float) -> str:
         + (f"; not run: {', '.join(skipped)}" if skipped else "")
         + " |",
         "",
-        "| proof | verdict | minutes | figures |",
-        "| --- | --- | --- | --- |",
+        "| proof | verdict | minutes | load at its start | figures |",
+        "| --- | --- | --- | --- | --- |",
         *(_row(line) for line in lines),
         "",
     ]
@@ -91,7 +94,9 @@ def markdown(run: Run, lines: Sequence[Line], seconds: float) -> str:
 def _row(line: Line) -> str:
     out = line.outcome
     verdict = f"**{out.verdict}**" if out.verdict == "fails" else out.verdict
-    return f"| {line.proof.name} | {verdict} | {out.seconds / 60:.1f} | {_figures(line)} |"
+    load = "–" if line.load is None else f"{line.load:.1f}"
+    minutes = f"{out.seconds / 60:.1f}"
+    return f"| {line.proof.name} | {verdict} | {minutes} | {load} | {_figures(line)} |"
 
 
 def _figures(line: Line) -> str:
@@ -139,7 +144,13 @@ def _clean(text: str) -> str:
     return _TEMPORARY.sub("PATH", plain).replace("|", "/")
 
 
-def _commit() -> str:
+def load_now() -> float | None:
+    """Return the load average of the last minute, where the system has one."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def this_commit() -> str:
+    """Return the commit of this tree and its date, and whether the tree differs from it."""
     command = ["git", "log", "-1", "--format=%h, %cs"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     changed = subprocess.run(
@@ -162,8 +173,7 @@ def _machine() -> str:
     if memory.exists():
         kilobytes = re.search(r"MemTotal:\s*(\d+)", memory.read_text())
         size = f", {int(kilobytes[1]) / 1e6:.0f} GB of memory" if kilobytes else ""
-    load = f", load {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
-    return f"{model or platform.machine()}, {os.cpu_count()} cores{size}{load}"
+    return f"{model or platform.machine()}, {os.cpu_count()} cores{size}"
 
 
 def _versions() -> str:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from tests.harness import chaos, chaos_load, upgrade
-from tests.prove import report, runner
+from tests.prove import report, results, runner
 from tests.prove.__main__ import main, prove
 from tests.prove.proofs import PROOFS, SEEDS, Bar, Proof, zero
 from tests.tidy import files, retired, words
@@ -140,10 +140,10 @@ class TestReport:
         outcome = runner.Outcome(
             verdict="fails", seconds=61, figures=[{"lost": 1_234}], why="lost is 1234", tail=tail
         )
-        line = report.Line(proof("", minutes=1), ["python", "-m", "x"], outcome)
+        line = report.Line(proof("", minutes=1), ["python", "-m", "x"], outcome, 0.25)
         run = report.Run(began="now", minutes=60, commit="c", machine="m", versions="v")
-        text = report.markdown(run, [line], 61)
-        assert "| a proof | **fails** | 1.0 | lost 1,234 |" in text
+        text = report.markdown(run, [line])
+        assert "| a proof | **fails** | 1.0 | 0.2 | lost 1,234 |" in text
         assert "0 of 1 hold; **fail**: a proof" in text
         assert str(runner.ROOT) not in text
         assert "/tmp" not in text
@@ -157,7 +157,7 @@ class TestReport:
                 tail=tail))
             for one in PROOFS
         ]  # fmt: skip
-        text = report.markdown(report.this_run("now", 60), lines, 1)
+        text = report.markdown(report.this_run("now", 60), lines)
         assert words.uses("docs/operations/proof.md", text, retired.RULES) == []
         assert files.text_faults("docs/operations/proof.md", text) == []
         assert "index.example" not in text
@@ -211,6 +211,40 @@ def test_only_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     assert main(["--json", "--no-report"]) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["verdict"] for line in lines] == ["fails", "holds"]
+
+
+class TestContinued:
+    """A continued run repeats what failed, what changed and what ran on another commit."""
+
+    def test_what_is_taken(self, tmp_path: Path) -> None:
+        one, command = proof(FIGURES % 0), ["python", "-m", "x"]
+        held = runner.Outcome(verdict="holds", seconds=61, figures=[{"lost": 0}])
+        results.save(tmp_path, "c1", report.Line(one, command, held, 1.5))
+        found = results.find(tmp_path, "c1", one, command)
+        assert found == report.Line(one, command, held, 1.5)
+        assert results.find(tmp_path, "c2", one, command) is None
+        assert results.find(tmp_path, "c1", one, [*command, "--seeds", "9"]) is None
+        failed = runner.Outcome(verdict="fails", seconds=1)
+        results.save(tmp_path, "c1", report.Line(one, command, failed, 1.5))
+        assert results.find(tmp_path, "c1", one, command) is None
+
+    def test_a_continued_run(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        note = tmp_path / "count"
+        script = f"open({str(note)!r}, 'a').write('x');" + FIGURES % 0
+        monkeypatch.setattr("tests.prove.__main__.PROOFS", (proof(script, *zero("lost")),))
+        monkeypatch.setattr("tests.prove.__main__.LOGS", tmp_path / "logs")
+        monkeypatch.setattr(report, "this_commit", lambda: "c1")
+        monkeypatch.setattr(runner, "adopt_orphans", lambda: None)
+        path = tmp_path / "proof.md"
+        for _ in range(2):
+            assert main(["--continue", "--report", str(path)]) == 0
+        assert note.read_text() == "x"
+        assert "1 of 1 hold" in path.read_text()
+        assert main(["--report", str(path)]) == 0
+        assert note.read_text() == "xx"
+        capsys.readouterr()
 
 
 class TestUpgrade:

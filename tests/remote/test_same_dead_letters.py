@@ -36,6 +36,12 @@ def test_reads(served: ServedApi, dead: RemoteClient) -> None:
     """Lists, pages, groups and details are equal."""
     same(served, dead, "dead_letters", "list", status="all", customer="acme")
     same(served, dead, "dead_letters", "groups")
+    same(served, dead, "dead_letters", "groups", check=False)
+    for group in dead.dead_letters.groups():
+        assert group.checked == group.replayable == group.count
+        same(served, dead, "dead_letters", "list", group=group.group)
+    request = ReplayRequest(group="delivery/reader/SCHEMA", is_dry_run=True)
+    same(served, dead, "dead_letters", "replay_matching", request)
     first = dead.dead_letters.list(limit=3)
     assert first.next_cursor is not None
     same(served, dead, "dead_letters", "list", limit=3, cursor=first.next_cursor)

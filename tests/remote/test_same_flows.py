@@ -307,6 +307,7 @@ class TestGates:
         things = flow_things(served.harness, "acme")
         same(served, remote, "interventions", "list")
         same(served, remote, "interventions", "get", things.intervention)
+        same(served, remote, "recovery", "approval_impact", things.intervention)
         remote.interventions.resolve(things.intervention, "loaded")
         resolved = remote.interventions.get(things.intervention)
         assert (resolved.status, resolved.resolved_by) == ("resolved", "key:admin")

@@ -7,8 +7,10 @@ from datetime import timedelta
 import pytest
 
 from penstock.alerts.records import AlertSelection, NewSilence
+from penstock.audit.store.journal import seal_next
 from penstock.core.clock import DAY, to_datetime
 from penstock.core.errors import ApiError, InvalidInput, NotFound
+from penstock.monitoring.verify.records import PublishedHead
 from penstock.remote.client import RemoteClient
 from tests.remote.test_same_records import remote, same
 from tests.server.kit import ServedApi
@@ -23,8 +25,12 @@ def test_overview(served: ServedApi, remote: RemoteClient) -> None:
     same(served, remote, "views", "overview")
     same(served, remote, "views", "longest_running")
     same(served, remote, "views", "customers", limit=1)
-    same(served, remote, "views", "customers", show="trouble", prefix="glo")
+    same(served, remote, "views", "customers", health="failing", q="glo")
     same(served, remote, "views", "longest_running", customer="globex", limit=1)
+    same(served, remote, "views", "last_failures", limit=5)
+    same(served, remote, "views", "today")
+    same(served, remote, "views", "today", customer="globex", limit=1)
+    assert remote.views.today().flows
     assert remote.views.overview().active_runs > 0
 
 
@@ -92,6 +98,25 @@ def test_processes_and_pipelines(served: ServedApi, remote: RemoteClient) -> Non
     same(served, remote, "views", "pipeline", "nightly")
     (processor,) = remote.views.pipeline("nightly").processors
     assert processor.max_execution_duration is None
+
+
+def test_published_heads(served: ServedApi, remote: RemoteClient) -> None:
+    """Published heads are compared on the server: a changed one, and one without a block."""
+    scene(served.harness, "acme")
+    served.harness.store.write(lambda tx: seal_next(tx, 10))
+    heads = [PublishedHead(block=one.block, head=one.head) for one in remote.views.seals().items]
+    assert heads
+    same(served, remote, "views", "compare_heads", heads)
+    assert remote.views.compare_heads(heads).is_intact
+    forged = [PublishedHead(block=heads[0].block, head="0" * 64), PublishedHead(block=99, head="f")]
+    found = remote.views.compare_heads([*forged, *heads[1:]])
+    assert [(one.kind, one.subject) for one in found.problems] == [
+        ("head_changed", f"block {heads[0].block}"), ("head_changed", "block 99"),
+    ]  # fmt: skip
+    with pytest.raises(InvalidInput, match="one head for each block"):
+        remote.views.compare_heads([*heads, forged[0]])
+    with pytest.raises(InvalidInput, match="heads"):
+        remote.views.compare_heads([])
 
 
 def test_errors(remote: RemoteClient) -> None:

@@ -59,8 +59,17 @@ def test_reads(served: ServedApi, remote: RemoteClient) -> None:
         {"pipeline": "nightly", "processor": "work", "error_type": "VALIDATION_ERROR"},
         {"search": dead},
         {"before": live, "offset": 0},
+        {"is_dead": True, "ended_since": now - timedelta(hours=1), "ended_until": None},
+        {"is_dead": False, "waits": "ready"},
+        {"sort": "running_for"},
+        {"sort": "ended_at", "customer": "acme"},
+        {"flow_id": "flow_00000000"},
     ):
         same(served, remote, "runs", "list", **filters)
+    same(served, remote, "runs", "counts")
+    same(served, remote, "runs", "counts", customer="acme", pipeline="nightly")
+    with pytest.raises(TypeError, match="colour"):
+        remote.runs.list(colour="red")  # type: ignore[call-arg]
     first = remote.runs.list(customer="acme", limit=1)
     assert [run.run_id for run in first.items] == [live]
     same(served, remote, "runs", "list", customer="acme", limit=1, cursor=first.next_cursor)

@@ -118,7 +118,7 @@ ABOUT = {"pipeline_template": "daily"}
 
 FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
     "GET /api/v1/pipeline-runs/{run_id}/why": lambda f: (f"/pipeline-runs/{f.run}/why", None),
-    "GET /api/v1/flows": lambda _: ("/flows", None),
+    "GET /api/v1/flows": lambda _: ("/flows?only=open&sort=risk&q=2", None),
     "POST /api/v1/flows": lambda f: (
         "/flows",
         {**ABOUT, "customer_id": f.customer, "partition": "2025-11-20", "mode": "same_day",
@@ -156,6 +156,9 @@ FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
     ),
     "GET /api/v1/processors/slowest": lambda f: (
         f"/processors/slowest?customer_id={f.customer}", None,
+    ),
+    "GET /api/v1/interventions/{intervention_id}/impact": lambda f: (
+        f"/interventions/{f.intervention}/impact", None,
     ),
     "POST /api/v1/interventions/{intervention_id}/approve": lambda f: (
         f"/interventions/{f.approvable}/approve", {"reason": "known"},

@@ -101,7 +101,7 @@ def _submit(harness: Harness, customer: str, n: int = 1) -> list[str]:
 
 
 def _fail_for_good(harness: Harness, customer: str) -> Claimed:
-    """Fail the customer's next run for good."""
+    """Fail the customer's next run permanently."""
     worker = ExternalWorker(f"w-{customer}", "other-key")
     (one,) = harness.client.work.claim(worker, customer=customer)
     harness.client.work.start(one.run.run_id, worker)
@@ -174,12 +174,17 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         f"/customers/{s.customer}/pipeline-runs",
         None,
     ),
+    "GET /api/v1/customers/{customer_id}/health": lambda s: (
+        f"/customers/{s.customer}/health",
+        None,
+    ),
     "GET /api/v1/customers/{customer_id}/metrics": lambda s: (
         f"/customers/{s.customer}/metrics",
         None,
     ),
     "GET /api/v1/customers/{customer_id}/audit": lambda s: (f"/customers/{s.customer}/audit", None),
     "GET /api/v1/pipeline-runs": lambda _: ("/pipeline-runs", None),
+    "GET /api/v1/pipeline-runs/counts": lambda _: ("/pipeline-runs/counts", None),
     "GET /api/v1/pipeline-runs/{run_id}": lambda s: (f"/pipeline-runs/{s.runs['running']}", None),
     "GET /api/v1/pipeline-runs/{run_id}/logs": lambda s: (
         f"/pipeline-runs/{s.runs['running']}/logs",
@@ -278,8 +283,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/analytics/overrides": lambda _: ("/analytics/overrides", None),
     "GET /api/v1/analytics/end-to-end": lambda _: ("/analytics/end-to-end", None),
     "GET /api/v1/audit-sink": lambda _: ("/audit-sink?sink=parquet:/tmp/x", None),
-    "GET /api/v1/dashboard/customers": lambda _: ("/dashboard/customers?show=trouble", None),
+    "GET /api/v1/dashboard/customer-counts": lambda _: ("/dashboard/customer-counts", None),
     "GET /api/v1/dashboard/longest-running": lambda _: ("/dashboard/longest-running", None),
+    "GET /api/v1/dashboard/today": lambda s: (f"/dashboard/today?customer_id={s.customer}", None),
+    "GET /api/v1/dashboard/last-failures": lambda _: ("/dashboard/last-failures", None),
     "GET /api/v1/journal": lambda _: ("/journal?kind=run", None),
     "GET /api/v1/detections": lambda _: ("/detections", None),
     "GET /api/v1/freshness": lambda _: ("/freshness", None),
@@ -299,6 +306,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "GET /api/v1/pools/{pool}/desired-workers": lambda _: ("/pools/default/desired-workers", None),
     "GET /api/v1/slos/breaches": lambda s: (f"/slos/breaches?customer_id={s.customer}", None),
     "GET /api/v1/verification": lambda _: ("/verification", None),
+    "POST /api/v1/seals/compare": lambda _: (
+        "/seals/compare",
+        {"heads": [{"block": 1, "head": "0" * 64}]},
+    ),
     "GET /api/v1/schedules/load": lambda _: ("/schedules/load?hours=2", None),
     "POST /api/v1/schedules/jitter": lambda _: ("/schedules/jitter", {"above": 1000}),
     "GET /api/v1/pauses": lambda _: ("/pauses", None),
@@ -307,7 +318,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         "/pauses/resume",
         {"scope": "config", "subject": s.config},
     ),
-    "GET /api/v1/customers": lambda _: ("/customers", None),
+    "GET /api/v1/customers": lambda _: (
+        "/customers?q=a&health=well&pipeline_template=nightly&provider=GCP&sort=trouble",
+        None,
+    ),
     "GET /api/v1/customers/{customer_id}": lambda s: (f"/customers/{s.customer}", None),
     "PATCH /api/v1/customers/{customer_id}": lambda s: (
         f"/customers/{s.customer}",

@@ -7,6 +7,7 @@ import pytest
 from penstock.bus import redelivery
 from penstock.bus.store import dead_letter_writes, deliveries
 from tests.harness.bus_simulation import BusSimulationFailed, run_bus_seed
+from tests.kits.effort import effort
 from tests.simulation.test_seeded_bugs import patched
 
 SHORT = 8
@@ -19,7 +20,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
     assert first.digest != run_bus_seed(8).digest
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", range(effort(1, 5)))
 def test_histories_with_every_fault(block: int) -> None:
     reports = [run_bus_seed(seed, steps=200) for seed in range(block * SHORT, (block + 1) * SHORT)]
     assert sum(report.dead for report in reports) > 4

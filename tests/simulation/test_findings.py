@@ -12,6 +12,7 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.runs.records import Submission
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from penstock.testing.simulate.faults import Fault, FaultyStore
 from penstock.testing.simulate.snapshots import DirectReader
 from penstock.worker.options import WorkerOptions
@@ -22,8 +23,7 @@ from tests.kits.configs import cfg, change_of, create_config
 
 def _open() -> tuple[SqliteStore, VirtualClock, Client]:
     clock = VirtualClock(START)
-    store = SqliteStore(":memory:", clock)
-    store.migrate()
+    store = memory_store(clock)
     client = Client(store)
     client.register(declared())
     return store, clock, client

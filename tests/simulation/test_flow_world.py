@@ -15,8 +15,9 @@ from penstock.flows import cascade
 from penstock.flows.advance import change_set
 from penstock.testing.simulate import histories
 from penstock.testing.simulate.histories import SimulationFailed, run_seed
+from tests.kits.effort import effort
 
-SEEDS = range(6)
+SEEDS = range(effort(3, 6))
 
 
 def _work(run: object) -> None:
@@ -81,7 +82,7 @@ def _broken(check: Callable[[], object]) -> SimulationFailed:
 
 
 def _some_seeds() -> None:
-    for seed in range(12):
+    for seed in range(effort(6, 12)):
         run_seed(seed, [shop()])
 
 

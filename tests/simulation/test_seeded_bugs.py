@@ -48,13 +48,16 @@ def patched(name: str, old: str, new: str) -> Iterator[None]:
 
 
 def first_detecting_seed(*invariants: str, start: int = 0) -> int:
-    """Return the first seed from `start` on whose history breaks one of the invariants."""
+    """Return the first seed from `start` on whose history breaks one of the invariants.
+
+    Tests start with the seed that detected the bug last: a change of the code may move it.
+    """
     for seed in range(start, start + SEEDS):
         try:
             run_seed(seed)
         except SimulationFailed as error:
             summary = str(error).splitlines()[0][:200]
-            log.info("detected after %d seeds: %s", seed + 1, summary)
+            log.info("detected by seed %d: %s", seed, summary)
             if error.invariant not in invariants:
                 raise  # broken in another way than expected
             return seed
@@ -63,7 +66,7 @@ def first_detecting_seed(*invariants: str, start: int = 0) -> int:
 
 def test_completion_after_the_lease_expired_is_accepted() -> None:
     with patched("run_finish_many", "r.token = x.token AND", ""):
-        seed = first_detecting_seed("I24", "I1", "I23", "I40", start=50)
+        seed = first_detecting_seed("I24", "I1", "I23", "I40", start=68)
     run_seed(seed)
 
 
@@ -74,7 +77,7 @@ def test_a_queued_flow_that_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(simulation, "new_config", queued)
     with patched("flow_lock_many", "CASE WHEN w.is_ordered", "CASE WHEN FALSE"):
-        seed = first_detecting_seed("I22")
+        seed = first_detecting_seed("I22", start=2)
     run_seed(seed)
 
 
@@ -102,7 +105,7 @@ def test_retries_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(attempt_result, "decide_retry", retry_forever)
-        seed = first_detecting_seed("I26")
+        seed = first_detecting_seed("I26", start=2)
     run_seed(seed)
 
 
@@ -118,13 +121,13 @@ def test_a_worker_that_takes_an_unknown_heartbeat_for_loss(monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkerSession, "renew", lose_when_unknown)
-        seed = first_detecting_seed("I24", "liveness")
+        seed = first_detecting_seed("I24", "liveness", start=10)
     run_seed(seed)
 
 
 def test_a_sweeper_that_expires_after_one_missed_heartbeat() -> None:
     with patched("session_expire", "until_at <", "until_at - 60000000 <"):
-        seed = first_detecting_seed("I24")
+        seed = first_detecting_seed("I24", start=1)
     run_seed(seed)
 
 

@@ -1,6 +1,6 @@
 """Events for the metrics of a process."""
 
-from penstock.audit.telemetry import CompletedRun, Event, Events, RunEnded, RunsEnded
+from penstock.audit.telemetry import CompletedRuns, Event, Events, RunEnded, RunsEnded
 from penstock.telemetry.process_metrics import ProcessMetrics
 
 
@@ -8,12 +8,13 @@ def ended(*runs: RunEnded) -> RunsEnded:
     """Return the event of runs that ended together."""
     done = [run for run in runs if run.final_state == "COMPLETED" and run.error_type is None]
     return RunsEnded(
-        [
-            CompletedRun(
-                run.processor_key, run.customer_id, run.waited_us, run.duration_us, run.records
-            )
-            for run in done
-        ],
+        CompletedRuns(
+            [run.processor_key for run in done],
+            [run.customer_id for run in done],
+            [run.waited_us for run in done],
+            [run.duration_us for run in done],
+            [run.records for run in done],
+        ),
         [run for run in runs if run not in done],
         lambda n: done[n],
     )

@@ -126,6 +126,30 @@ def test_runs_are_counted_by_processor() -> None:
     assert samples(process.text())["penstock_run_ends_total", outcome] == 3
 
 
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_batch_is_counted_as_its_runs(is_split: bool) -> None:
+    """Runs that one transaction ended count as if each had been alone, at the bounds as well."""
+    us = [0, 1, 9_999, 10_000, 10_001, 100_000, 2_000_000, 50_000_000_000, None]
+    runs = [
+        msgspec.structs.replace(
+            DONE, customer_id=f"c{n % 2}", duration_us=one, waited_us=(one or 0) // 2, records=n
+        )
+        for n, one in enumerate(us)
+    ]
+    runs += [msgspec.structs.replace(run, processor_key=ProcessorKey(2)) for run in runs[:3]]
+    one_by_one, together = (ProcessMetrics(unknown_name, by_customer=is_split) for _ in range(2))
+    emitting(one_by_one, *runs)
+    emitting(together, ended(*runs))
+    assert samples(together.text()) == pytest.approx(samples(one_by_one.text()))
+    labels = {"pipeline": "unknown", "processor": "processor 1"} | (
+        {"customer": "c1"} if is_split else {}
+    )
+    at_bound = tuple(sorted({**labels, "le": "0.01"}.items()))
+    within = [n for n in range(len(us)) if (us[n] or 0) <= 10_000 and us[n] is not None]
+    expected = len([n for n in within if n % 2 or not is_split])
+    assert samples(together.text())["penstock_run_seconds_bucket", at_bound] == expected
+
+
 def test_gates_count_dependencies_by_kind() -> None:
     """A decision counts its checks, its trigger, and sets the last completeness."""
     process = ProcessMetrics(names)

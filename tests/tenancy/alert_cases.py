@@ -52,6 +52,7 @@ ALERT_FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     ],
     "budgets.lift": [lambda c: c.budgets.lift("customer", "acme")],
     "budgets.remove": [lambda c: c.budgets.remove("customer", "acme")],
+    "views.customer_counts": [lambda c: c.views.customer_counts()],
     "pools.list": [lambda c: c.pools.list()],
     "pools.desired_workers": [lambda c: c.pools.desired_workers("default")],
     "alerts.rules": [lambda c: c.alerts.rules()],

@@ -105,7 +105,10 @@ BUS_FOREIGN: dict[str, list[Call]] = {
     "schemas.list": [lambda c, t: c.schemas.list(customer=t.customer_id)],
     "schemas.revisions": [lambda c, t: c.schemas.revisions("roster", customer=t.customer_id)],
     "schemas.delete": [lambda c, t: c.schemas.delete("roster", customer=t.customer_id)],
-    "dead_letters.list": [lambda c, t: c.dead_letters.list(customer=t.customer_id)],
+    "dead_letters.list": [
+        lambda c, t: c.dead_letters.list(customer=t.customer_id),
+        lambda c, t: c.dead_letters.list(customer=t.customer_id, group="delivery/reader/SCHEMA"),
+    ],
     "dead_letters.groups": [lambda c, t: c.dead_letters.groups(customer=t.customer_id)],
     "dead_letters.count": [lambda c, t: c.dead_letters.count(customer=t.customer_id)],
     "dead_letters.get": [

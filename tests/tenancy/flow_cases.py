@@ -70,6 +70,9 @@ CHANGES = ModeChanges(proceed_at=50)
 FOREIGN_FLOWS: dict[str, list[Call]] = {
     "views.journal": [lambda c, t: c.views.journal(customer=t.customer_id)],
     "views.longest_running": [lambda c, t: c.views.longest_running(customer=t.customer_id)],
+    "views.today": [lambda c, t: c.views.today(customer=t.customer_id)],
+    "views.last_failures": [lambda c, t: c.views.last_failures(customer=t.customer_id)],
+    "views.customer_health": [lambda c, t: c.views.customer_health(t.customer_id)],
     "workers.load_state": [lambda c, t: c.workers.load_state(encode("run", t.held.run.run_id))],
     "workers.save_state": [
         lambda c, t: c.workers.save_state(
@@ -93,7 +96,10 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "flows.complete": [lambda c, t: c.flows.complete(_report(t))],
     "flows.record": [lambda c, t: c.flows.record(_message(t))],
     "flows.get": [lambda c, t: c.flows.get(_flow_id(t))],
-    "flows.list": [lambda c, t: c.flows.list(customer=t.customer_id)],
+    "flows.list": [
+        lambda c, t: c.flows.list(customer=t.customer_id),
+        lambda c, t: c.flows.list(customer=t.customer_id, only="trouble"),
+    ],
     "flows.grid": [lambda c, t: c.flows.grid("gated", customer=t.customer_id)],
     "items.list": [lambda c, t: c.items.list(_flow_id(t))],
     "items.summary": [lambda c, t: c.items.summary(_flow_id(t))],
@@ -184,6 +190,9 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "configs.due": [
         lambda c, t: c.configs.due(datetime(2025, 11, 17, tzinfo=UTC), customer=t.customer_id)
     ],
+    "recovery.approval_impact": [
+        lambda c, t: c.recovery.approval_impact(encode("int", t.item)),
+    ],
     "recovery.slowest": [lambda c, t: c.recovery.slowest(customer=t.customer_id)],
     "interventions.approve": [lambda c, t: c.interventions.approve(encode("int", t.item), "ok")],
     "backfills.start": [lambda c, t: c.backfills.start(_backfill(t))],
@@ -199,9 +208,14 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
 
 OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
     "backfills.list": lambda c: c.backfills.list().items,
-    "flows.list": lambda c: c.flows.list().items,
+    "flows.list": lambda c: [
+        *c.flows.list().items,
+        *c.flows.list(search="p").items,
+    ],
     "views.journal": lambda c: c.views.journal(kind="flow", action="opened").items,
     "views.longest_running": lambda c: c.views.longest_running(),
+    "views.last_failures": lambda c: c.views.last_failures(),
+    "views.today": lambda c: c.views.today().flows,
     "gates.decisions": lambda c: c.gates.decisions("gated").items,
     "gates.what_if": lambda c: (
         c.gates.what_if(WhatIfRequest(pipeline="gated", changes=CHANGES)).items

@@ -72,7 +72,7 @@ class Things(NamedTuple):
 
 MEASURED_ROWS = (
     "INSERT INTO run_counts VALUES ({n}, {at}, 1, 1, 0, 0, 0, 0, 0, 1)",
-    "INSERT INTO failure_counts VALUES ({n}, {at}, 1, 'TIMEOUT', '', 1, {at}, 1)",
+    "INSERT INTO failure_counts VALUES ({n}, {at}, 1, 'TIMEOUT', '', 1, {at}, 0)",
     "INSERT INTO duration_counts VALUES ({n}, 'run', {at}, 1, '', 1, 1)",
     "INSERT INTO slow_runs VALUES ({n}, {n}, 1, {at}, 1)",
     "INSERT INTO check_counts VALUES ({n}, {at}, 1, 'p', '', 't', 'k', 1, 0, 0, 0, 0)",
@@ -158,7 +158,7 @@ class Tenants:
         return Things(who, number, config.config_id, *ids, *flow, *made)
 
     def _backfill(self, scoped: Client) -> int:
-        """Create a backfill that no service works off."""
+        """Create a backfill that no service executes."""
         wanted = BackfillRequest(pipeline="gated", partitions=["q"], mode="manual")
         made = scoped.backfills.start(wanted).backfill
         assert made is not None
@@ -215,7 +215,9 @@ class Tenants:
             "INSERT INTO deliveries (subscription, message_id, customer, published_at, state, "
             "due_at, born_at) VALUES ({k}, {k}, {n}, {at}, 0, {at}, {at})",
             "INSERT INTO settled VALUES "
-            "({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at}, {at}, 'h', {at})",
+            "({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at}, {at}, 'h', {at}, 's', 'r', NULL, 1)",
+            "INSERT INTO past_alerts (alert_id, customer, subject_kind, subject, rule, opened_at, "
+            "last_at) VALUES ({k}, {n}, 'run', {k}, 'r', {at}, {at})",
             "INSERT INTO snapshots (customer, name, topic, subscription, taken_at, oldest_at, "
             "expires_at) VALUES ({n}, 'monday', {k}, {k}, {at}, {at}, {at} + 2592000000000)",
             "INSERT INTO schema_revisions VALUES ({k}, {n}, 'roster', 'r', 'avro', 'x', {at}, 'x')",
@@ -253,6 +255,8 @@ class Tenants:
             "records) VALUES ({k}, 1, {n}, 1, 0, 0, 0)",
             "INSERT INTO limit_history (limit_id, customer, holder, weight, outcome, at) "
             "VALUES ({k}, {n}, 'h', 1, 'released', {at})",
+            "INSERT INTO limit_capacities (limit_id, customer, capacity, before, cause, at) "
+            "VALUES ({k}, {n}, 1, 2, 'quota', {at})",
         ):
             self.harness.sql(text.format(n=number, k=number + 100, at=at, run=run_id))
 

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.postgres
 NOBODYS = {
     "alert_changes": {"INSERT"},
     "cadences": {"SELECT", "INSERT"},
+    "cohort_sums": {"INSERT"},
     "counters": {"SELECT"},
     "definitions": {"SELECT"},
     "freshness": set[str](),
@@ -58,7 +59,7 @@ SHARED = {
     "pauses": "scope IN ('all', 'pipeline')",
     **dict.fromkeys(
         ("turns", "fair_ranks", "topics", "limits", "limit_leases", "limit_tickets", "run_limits",
-         "limit_history", "slo_targets"),
+         "limit_history", "limit_capacities", "slo_targets"),
         "customer = 0",
     ),
 }  # fmt: skip

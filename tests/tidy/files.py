@@ -9,7 +9,7 @@ import ast
 import functools
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def size_faults(path: str, text: str) -> list[str]:
     limit = TEST_LINES_MAX if path.startswith("tests/") else MODULE_LINES_MAX
     if lines > limit:
         faults.append(f"{path}: {lines} lines, the limit is {limit}: split it by idea")
-    for node in ast.walk(_parsed(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.ClassDef) and _length(node) > CLASS_LINES_MAX:
             faults.append(_too_long(path, node, "class", CLASS_LINES_MAX))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -144,11 +144,10 @@ def call_faults(path: str, text: str) -> list[str]:
     A mention counts as a use: passing `time.time` as an argument reads the clock just the same.
     Benchmarks may measure and wait; only the two owners may do the rest.
     """
-    tree = _parsed(text)
-    names = _imported_names(tree)
+    names = _imported_names(nodes_of(text))
     measuring = path.startswith("benchmarks/")
     faults = []
-    for node in ast.walk(tree):
+    for node in nodes_of(text):
         if not isinstance(node, ast.Attribute | ast.Name):
             continue
         used = _resolved(node, names)
@@ -166,13 +165,13 @@ def sql_faults(path: str, text: str) -> list[str]:
     """Return string literals that look like SQL statements outside the packages that own SQL."""
     if not path.startswith(("src/", "examples/")) or _SQL_PLACE.match(path) or path in SHOWN_SQL:
         return []
-    tree = _parsed(text)
-    passed_over = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(text)
+    passed_over = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             passed_over.update(id(part) for part in node.values)
     faults = []
-    for node in ast.walk(tree):
+    for node in nodes:
         literal = _literal(node)
         if literal is None or id(node) in passed_over:
             continue
@@ -185,7 +184,9 @@ def sql_faults(path: str, text: str) -> list[str]:
 
 def docstring_faults(path: str, text: str) -> list[str]:
     """Return modules of the package that do not open with a docstring."""
-    if path.startswith("src/") and not ast.get_docstring(_parsed(text)):
+    module = nodes_of(text)[0]
+    assert isinstance(module, ast.Module)
+    if path.startswith("src/") and not ast.get_docstring(module):
         return [f"{path}: a module opens with what it is for, what it never does, who calls it"]
     return []
 
@@ -245,9 +246,9 @@ def _texts(root: Path, paths: list[str]) -> Iterator[Source]:
 
 
 @functools.lru_cache(maxsize=1)
-def _parsed(text: str) -> ast.Module:
-    """The syntax tree of a module, for every rule; a thousand trees would slow the collector."""
-    return ast.parse(text)
+def nodes_of(text: str) -> list[ast.AST]:
+    """Return the nodes of a module, its root first. One module is kept: the rules share a walk."""
+    return list(ast.walk(ast.parse(text)))
 
 
 def _length(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -275,10 +276,10 @@ def _parameter_faults(path: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -
         )
 
 
-def _imported_names(tree: ast.AST) -> dict[str, str]:
+def _imported_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Return local name → dotted origin, for every import anywhere in the module."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.split(".")[0]

@@ -19,6 +19,8 @@ from fnmatch import fnmatch
 from posixpath import dirname, join, normpath
 from typing import NamedTuple
 
+from tests.tidy.files import nodes_of
+
 Repository = Mapping[str, str]
 
 PACKAGE = "src/penstock/"
@@ -222,7 +224,7 @@ def docstrings(text: str) -> tuple[Docstring, ...]:
     """Return every string that stands alone, as docstrings of modules to attributes do."""
     return tuple(
         Docstring(node.value.lineno, node.value.end_lineno or node.value.lineno, node.value.value)
-        for node in ast.walk(ast.parse(text))
+        for node in nodes_of(text)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)

@@ -529,7 +529,58 @@ PHRASES = (
         reported=("At most so many.", "once there are so many"),
         innocent=("so many rows that the statement times out", "many"),
     ),
+    _rule(
+        "mend",
+        prose="mend(?:s|ed|ing)?",
+        reported=("the command that mends it", "once the cause is mended"),
+        innocent=("an amendment of the declaration", "recommended settings"),
+    ),
+    _rule(
+        "given up",
+        prose="(?:is|are|was|were|be|been) given up",
+        reported=("notices that were given up", "a message that is given up"),
+        innocent=("never gives up", "an abandoned notice"),
+    ),
+    _rule(
+        "null for none",
+        prose="null for none|null as above",
+        reported=("Time of the next check; null for none.", "The same; null as above."),
+        innocent=("null if there is none", "null for all customers"),
+    ),
+    _rule(
+        "for ever",
+        prose="for ever",
+        reported=("It is retried for ever.",),
+        innocent=("It is retried forever.", "for every run"),
+    ),
+    _rule(
+        "from which on",
+        prose="from which on",
+        reported=("Failures from which on a config is disabled.",),
+        innocent=("The time from which the next trial is allowed.",),
+    ),
+    _rule(
+        "what became of",
+        prose="what (?:be)?came of",
+        reported=("what became of the message", "Return what came of a request."),
+        innocent=("What happened to the message.", "The run became a dead letter."),
+    ),
+    _rule(
+        "work off",
+        prose="work(?:s|ed)? (?:it )?off",
+        reported=("to work off the queue", "The backfiller works it off."),
+        innocent=("to drain the queue", "It works offline."),
+    ),
+    _rule(
+        "make no notices",
+        prose="makes? no (?:more )?notices?",
+        reported=("Acknowledged alerts make no more notices.",),
+        innocent=("No notices are sent about silenced alerts.",),
+    ),
 )
-"""Words and phrases that hide the subject of a sentence; see the style notes of the glossary."""
+"""Words and phrases that hide the subject of a sentence, or that are not idiomatic.
+
+See the style notes of the glossary.
+"""
 
 RULES = (*NAMES_OF_THINGS, *PHRASES)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from tests.tidy.files import nodes_of
 from tests.tidy.retired import KEPT_FIELDS, KEPT_NAMES, Rule
 
 SCANNED = ("src/", "docs/", "tests/", "benchmarks/", "examples/", "README.md", "CHANGELOG.md")
@@ -164,7 +165,7 @@ def _without_code(text: str) -> str:
 
 
 def _python_texts(text: str) -> Iterator[Text]:
-    nodes = list(ast.walk(ast.parse(text)))
+    nodes = nodes_of(text)
     yield from _names(nodes)
     yield from _comments(text)
     inside = {
@@ -217,6 +218,8 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 def _comments(text: str) -> Iterator[Text]:
     """Return comments; comments on consecutive lines are one piece."""
+    if "#" not in text:
+        return  # reading tokens is slow
     block: list[str] = []
     first = last = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -10,11 +10,14 @@ import pytest
 from penstock import Pipeline
 from penstock.core.clock import DAY, HOUR, SECOND
 from penstock.core.errors import Forbidden, NotFound
+from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.records import Submission
 from penstock.runs.store.finish import run_end_many
+from penstock.slos import store as slo_store
 from penstock.testing.clock import VirtualClock
+from penstock.usage import store as usage_store
 from penstock.usage.meter import UsageMeter
 from penstock.usage.records import NewBudget
 from tests.kits.client_harness import Harness
@@ -166,7 +169,7 @@ def test_pools(priced: Harness) -> None:
 
 
 def test_old_rows_are_deleted(priced: Harness) -> None:
-    """Profiles and minutes do not stay for ever."""
+    """Profiles and minutes do not stay indefinitely."""
     execute(priced, 2)
     priced.clock.advance(91 * DAY + HOUR)
     meter(priced)
@@ -175,3 +178,23 @@ def test_old_rows_are_deleted(priced: Harness) -> None:
         "processor_profiles": 0,
     }
     assert priced.counts("usage_days")["usage_days"] > 0
+
+
+def test_slices_of_a_busy_time(priced: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fold holds SQLite's only write lock: many runs are folded in several transactions."""
+    monkeypatch.setattr(slo_store, "SLICE_RUNS", 3)
+    monkeypatch.setattr(usage_store, "COMPLETED_FULL", 1)
+    client = priced.client
+    client.budgets.set(budget(amount=100))
+    submissions = [Submission(pipeline="priced", customer="acme")] * 2
+    for _ in range(4):
+        client.runs.submit_many(submissions)
+        held = priced.claim(2)
+        priced.clock.advance(100 * SECOND)
+        ends = [attempt_result.completed_result(run) for run in held]
+        priced.store.write(lambda tx, ends=ends: run_end_many(tx, ends))  # type: ignore[misc]
+    priced.clock.advance(20 * SECOND)
+    slices = UsageMeter(priced.store).run_once().slices
+    (one,) = client.budgets.list()
+    assert (one.used, one.runs) == (8, 8)
+    assert (slices > 2) is isinstance(priced.store, SqliteStore)

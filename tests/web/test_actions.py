@@ -127,7 +127,7 @@ def test_an_override_is_granted_with_a_name_and_a_reason(served: ServedApi) -> N
     preview = browser.get(f"/do/override?{about}&dependency=an.days")
     before = len(served.harness.client.overrides.list().items)
     done = browser.submit(preview, reason="the source is gone", expires="2h")
-    assert "The gate goes on" in done.text
+    assert "The gate continues" in done.text
     found = served.harness.client.overrides.list().items
     assert len(found) == before + 1
     granted = max(found, key=lambda one: one.approved_at)
@@ -148,6 +148,7 @@ def test_every_other_action_works(served: ServedApi) -> None:
                          "mode": "same_day"}),
         ("revoke", f"override_id={made.flows.override}", {}),
         ("resolve", f"intervention_id={made.flows.intervention}", {"resolution": "filled"}),
+        ("approve", f"intervention_id={made.flows.approvable}", {"reason": "known"}),
         ("pause", "scope=customer&subject=acme", {"reason": "a rest"}),
         ("resume", "scope=customer&subject=acme", {}),
         ("start-config", f"config_id={fresh}", {}),

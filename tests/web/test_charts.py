@@ -39,6 +39,13 @@ def test_columns_stay_in_their_box(counts: list[Count]) -> None:
     assert sum(box.css == "soft" for box in made.boxes) == sum(one.up > 0 for one in counts)
 
 
+@pytest.mark.parametrize(("most", "labels"), [(0, ["1", "0"]), (3, ["4", "2", "0"])])
+def test_an_axis_has_whole_numbers_and_names_its_end(most: int, labels: list[str]) -> None:
+    made = columns([Count(label="07:00Z", up=most)], title="t", finding="f", note="n", end="08:00Z")
+    assert [label for _, label, _ in made.y_labels] == labels
+    assert made.x_labels[-1] == "08:00Z"
+
+
 @given(st.lists(st.floats(0, 1e6), max_size=60))
 def test_sparks_stay_in_their_box(values: list[float]) -> None:
     for point in spark(values).split():

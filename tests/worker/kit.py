@@ -20,7 +20,7 @@ from penstock.worker.options import WorkerOptions
 from penstock.worker.worker import Worker
 from penstock.worker.worker_core import WorkerCore
 
-WAIT = 20.0
+WAIT = 90.0
 SECOND = 1_000_000
 
 

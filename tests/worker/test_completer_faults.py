@@ -7,10 +7,10 @@ import pytest
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import SchemaMismatch, StoreError, StoreUnavailable
-from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from penstock.worker.worker_core import WorkerCore
 from tests.worker.kit import run_of, steps_of, submit
 
@@ -42,8 +42,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def store(clock: VirtualClock) -> Iterator[Failing]:
-    made = SqliteStore(":memory:", clock)
-    made.migrate()
+    made = memory_store(clock)
     yield Failing(made)
     made.close()
 

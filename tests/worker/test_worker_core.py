@@ -19,6 +19,7 @@ from penstock.runs.store.leases import session_list
 from penstock.runs.store.runs import run_cancel_request
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from penstock.worker.context import Signal
 from penstock.worker.outcome import AttemptOutcome
 from penstock.worker.session import Renewal
@@ -43,8 +44,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def store(clock: VirtualClock) -> Iterator[SqliteStore]:
-    made = SqliteStore(":memory:", clock)
-    made.migrate()
+    made = memory_store(clock)
     yield made
     made.close()
 

@@ -1,0 +1,134 @@
+"""The first page: the day in bars and pipes, the age of tables, the environment."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.assembly.routes import ROUTES
+from penstock.core.clock import HOUR, MINUTE
+from penstock.web.build import build_site
+from penstock.web.charts import stacked
+from tests.kits.client_harness import Harness
+from tests.server import kit
+from tests.server.kit import ServedApi
+from tests.web.browser import Browser, Shown
+
+
+def today_of(shown: Shown) -> str:
+    """Return the panel of the day."""
+    return shown.text.partition(">Today</h2>")[2].partition("</section>")[0]
+
+
+def bar_of(panel: str) -> list[tuple[str, str]]:
+    """Return the segments of the only bar: style and label."""
+    return re.findall(r'<rect class="(\w+)"[^>]*><title>([^<]*)</title>', panel)
+
+
+def next_hour(harness: Harness) -> None:
+    """Move to the next full hour and start what is due."""
+    harness.clock.advance(HOUR - harness.clock.now() % HOUR)
+    harness.tick()
+
+
+def test_a_cohort_is_a_bar(served: ServedApi) -> None:
+    harness = served.harness
+    for number in range(6):
+        harness.config(customer=f"c{number}")
+    next_hour(harness)
+    browser = Browser(served)
+    waiting = today_of(browser.get("/"))
+    assert bar_of(waiting) == [("hat", "6 in line")]
+    assert "0 % of what is due is done" in waiting
+    held = [harness.take() for _ in range(5)]
+    harness.clock.advance(2 * MINUTE)
+    harness.complete(*held[:2])
+    harness.fail(held[2])
+    harness.fail(held[3], error_type="TRANSIENT_NETWORK")
+    panel = today_of(browser.get("/"))
+    assert bar_of(panel) == [
+        ("ok", "2 completed"),
+        ("run", "1 running"),
+        ("hat", "1 in line"),
+        ("soft", "1 to retry"),
+        ("fail", "1 dead"),
+    ]
+    assert "2 of 6 runs · 1 running · 1 in line · 1 to retry · 1 dead · done about" in panel
+    assert 'aria-label="2 of 6 runs, 1 running, 1 in line, 1 to retry, 1 dead"' in panel
+    assert "33 % of what is due is done" in panel
+    mine = today_of(browser.get("/?customer=c5"))
+    assert bar_of(mine) == [("hat", "1 in line")]
+    assert "/runs?customer=c5&amp;pipeline=nightly" in mine
+
+
+def test_a_cohort_that_is_over(served: ServedApi) -> None:
+    harness = served.harness
+    harness.config()
+    harness.config(customer="off")
+    harness.client.pauses.pause("customer", "off", reason="test")
+    next_hour(harness)
+    harness.complete(harness.take())
+    browser = Browser(served)
+    panel = today_of(browser.get("/"))
+    assert "1 of 1 run · ended" in panel
+    assert 'aria-label="1 of 1 run, 1 skipped"' in panel
+    assert "100 % of what is due is done" in panel
+    assert "1 skipped" in today_of(browser.get("/?customer=off"))
+
+
+def test_more_than_is_shown(served: ServedApi) -> None:
+    harness = served.harness
+    harness.config()
+    for _ in range(7):
+        next_hour(harness)
+        harness.drain()
+    assert "2 more cohorts of scheduled runs: penstock today" in today_of(Browser(served).get("/"))
+
+
+def test_the_age_of_tables(served: ServedApi) -> None:
+    """The stalest table comes first; far over what is allowed is red, a little is amber."""
+    harness = served.harness
+    (number,) = harness.column("SELECT pipeline FROM pipelines WHERE name = 'nightly'")
+    now = harness.clock.now()
+    for table, hours in (("fresh", 1), ("late", 30), ("lost", 99)):
+        status = "FRESH" if hours < 24 else "STALE"
+        harness.sql(
+            "INSERT INTO freshness (pipeline, relation, max_age_us, checked_at, newest_at, status) "
+            f"VALUES ({number}, 't.{table}', {24 * HOUR}, {now}, {now - hours * HOUR}, '{status}')"
+        )
+    browser = Browser(served)
+    panel = browser.get("/").text.partition(">Freshness</h2>")[2].partition("</section>")[0]
+    assert re.findall(r"t\.(\w+)<", panel) == ["lost", "late", "fresh"]
+    assert re.findall(r'<td class="r (\w+)" data-l="age"', panel) == ["bad", "warn", "dim"]
+    harness.config(customer="acme")
+    assert "Freshness" not in browser.get("/?customer=acme").text
+
+
+def test_the_environment_is_named(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = partial(build_site, environment="<b>staging")
+    monkeypatch.setattr(kit, "ROUTES", replace(ROUTES, pages=pages))
+    served = ServedApi(harness)
+    try:
+        shown = Browser(served).get("/").text
+    finally:
+        served.stop()
+    assert "<title>Overview · &lt;b&gt;staging · Penstock</title>" in shown
+    assert shown.count('title="Environment">&lt;b&gt;staging</small>') == 2
+    assert "<b>staging" not in shown
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6))
+def test_segments_fill_the_bar(counts: list[int]) -> None:
+    made = stacked([("ok", count, "things") for count in counts])
+    assert len(made) == sum(1 for count in counts if count)
+    if made:
+        assert made[0].left == 0
+        assert abs(sum(one.width for one in made) - 100) < 0.001
+        assert all(one.width > 0.59 for one in made)
+        ends = [one.left + one.width for one in made]
+        assert all(abs(a - b.left) < 0.001 for a, b in zip(ends, made[1:], strict=False))
