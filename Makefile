@@ -16,26 +16,29 @@ TESTS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-ui pictures test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
+.PHONY: help dev demo test test-all test-ui pictures test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 dev: $(STAMP) ## Create .venv with the locked dependencies and penstock itself, editable
 
-demo: $(STAMP) ## Watch a day of a pipeline in your terminal: late data, failures, recovery
+demo: $(STAMP) ## Simulate a day of pipeline runs in your terminal: late data, failures, recovery
 	$(BIN)/python -m penstock demo
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
+test-all: $(STAMP) ## Run all tests of this environment, the slow ones too, each with its full effort
+	PENSTOCK_TEST_FULL=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not gcp" --timeout 1200 $(TESTS)
+
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
 	$(BIN)/python -m pytest -n 2 -m ui tests/web
 
-pictures: $(STAMP) ## Take the pictures of README and tutorial again, from the day of the demo, in Chromium
+pictures: $(STAMP) ## Retake the screenshots of README and tutorial from the demo, in Chromium
 	$(BIN)/python -m tests.web.pictures docs/pictures
 
-test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in an environment of their own
+test-deploy: ## Check the Dockerfile and the Helm chart with their own tools, in a separate environment
 	@test -x .venv-deploy/bin/python || $(PYTHON) -m venv .venv-deploy
 	.venv-deploy/bin/python -m pip install --quiet --disable-pip-version-check -r deploy/requirements-test.txt
 	.venv-deploy/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest -p no:cacheprovider tests/deploy/test_charts.py
@@ -58,7 +61,7 @@ release-check: $(STAMP) $(RELEASE) ## Check what a release needs, as far as this
 test-nats: $(STAMP) ## Kill the leader of three NATS servers under load, and report what happened
 	$(BIN)/python -m pytest -n 0 -s -m slow tests/bus/transports/nats $(TESTS)
 
-test-gcp: $(STAMP) ## Test BigQuery with Google's client against an emulator, which gets an environment of its own
+test-gcp: $(STAMP) ## Test BigQuery with Google's client against an emulator, which gets its own environment
 	@test -x .venv-gcp/bin/python || $(PYTHON) -m venv .venv-gcp
 	.venv-gcp/bin/python -m pip install --quiet --disable-pip-version-check -r tests/gcp/requirements.txt
 	@mkdir -p .venv-gcp/home

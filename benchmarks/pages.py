@@ -21,13 +21,14 @@ from http.client import HTTPConnection, HTTPResponse
 from urllib.parse import urlencode
 
 from benchmarks.cpu import cpu_seconds, server_seconds
-from benchmarks.load import CUSTOMERS, series, unchecked, wall_now
+from benchmarks.load import CUSTOMERS, series, settle, unchecked, wall_now
 from benchmarks.raw import Raw
 from benchmarks.result import Result, percentile, print_progress
 from benchmarks.served import Server, served
 from benchmarks.site import BenchDatabase, Site
 from benchmarks.trace import copy_rows, load_executions
 from penstock import Pipeline
+from penstock.analytics.fold import QUARTER
 from penstock.assembly.process import run_pending
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, SECOND
@@ -120,11 +121,16 @@ def _load(place: BenchDatabase, n: int, configs: int, dead: int) -> None:
         f"INSERT INTO counters (name, value) VALUES {folded} "
         "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     )
-    if place.engine == "postgres":
-        raw.run("ANALYZE configs")
-        raw.run("ANALYZE dead_letters")
-    else:
+    raw.run(
+        "INSERT INTO run_counts (customer, at, processor, completed, failed, cancelled, retried, "
+        f"late, slow, duration_us) SELECT 0, finished_at / {QUARTER} * {QUARTER}, processor, "
+        "sum(CASE WHEN final_state = 'COMPLETED' THEN 1 ELSE 0 END), "
+        "sum(CASE WHEN final_state = 'COMPLETED' THEN 0 ELSE 1 END), 0, 0, 0, 0, 0 "
+        f"FROM history WHERE finished_at <= {now - HOUR} GROUP BY 1, 2, 3"
+    )
+    if place.engine == "sqlite":
         raw.run("ANALYZE")
+    settle(place, raw)
     raw.close()
 
 

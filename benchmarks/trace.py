@@ -203,15 +203,19 @@ def _flows(place: BenchDatabase, raw: Raw, loaded: Loaded) -> None:
     number = "(s.i + k.skipped)"
     flow_id = f"{FIRST} + {number}"
     own = f"1 + {number} % {CUSTOMERS}"
+    began = raw.rows("SELECT min(created_at) FROM flows")[0][0]
+    step = DAYS * DAY // loaded.flows
+    later = f"{wall_now() - DAYS * DAY - began} + {number} * {step}"
     copy_rows(
         raw, place, "flows", some,
         {"flow_id": flow_id, "customer": own, "partition": f"'p' || {number}",
-         "correlation_id": f"'cause-' || {number}"},
+         "correlation_id": f"'cause-' || {number}", "created_at": f"t.created_at + {later}",
+         "ended_at": f"t.ended_at + {later}"},
     )  # fmt: skip
-    for table in ("flow_phases", "completions", "triggers"):
-        copy_rows(
-            raw, place, table, some, {"flow_id": flow_id, "customer": own}, without=("gate_id",)
-        )
+    own_ids = {"flow_id": flow_id, "customer": own}
+    times = {name: f"t.{name} + {later}" for name in ("since_at", "started_at", "ended_at")}
+    for table, more in (("flow_phases", times), ("completions", {}), ("triggers", {})):
+        copy_rows(raw, place, table, some, {**own_ids, **more}, without=("gate_id",))
     all_flows = series(place, loaded.flows)
     own = f"1 + s.i % {CUSTOMERS}"
     copy_rows(
