@@ -85,7 +85,7 @@ class MeasuredGroups:
     _names: NameResolver
     _probe: Prober
     _key: str
-    """Id of the API key that the client acts for; external workers hold runs by it."""
+    """Id of the API key that the client acts for; external workers hold runs under it."""
     actor: str
 
     def __init__(
@@ -159,7 +159,8 @@ class UseCaseGroups(_BusGroups):
     def dry_run(self) -> UseCaseGroups:
         """Return the same use cases for a dry run: every change is made and rolled back.
 
-        Results and errors are the same as for the change itself. Ids in a result are never used.
+        Results and errors are the same as for the change itself. Ids in a result do not exist
+        afterwards.
         """
         store = DryRunStore(self._store)
         return UseCaseGroups(store, self._names.apart(), self.actor, self._probe, self._key)

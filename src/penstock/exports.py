@@ -1,7 +1,7 @@
 """The public surface: which modules user code may import, and how a package exports names lazily.
 
 Names in the `__all__` of a public module are stable; everything else is private and may change.
-`docs/reference/public-api.md` describes each name. Tests prove that the documentation and the
+`docs/reference/public-api.md` describes each name. Tests check that the documentation and the
 examples import nothing else.
 """
 

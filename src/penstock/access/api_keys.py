@@ -48,7 +48,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     """Read and change everything except keys."""
     WORKER = "worker"
-    """Claim, execute and report runs; publish, pull and settle messages."""
+    """Claim, execute and report on runs; publish, pull and settle messages."""
     VIEWER = "viewer"
     """Read only."""
 
@@ -92,7 +92,7 @@ class Principal:
     customer_id: str | None = None
     rate: float | None = None
     valid_seconds: float | None = None
-    """Time at which the key, or its replaced secret, expires; None if it does not."""
+    """Seconds until the key, or its replaced secret, expires; None if it does not."""
     grant: RunGrant | None = None
     """The only run it may report on; None for a key."""
     is_person: bool = False
@@ -176,7 +176,7 @@ def matches_hash(secret: str, stored: str | None) -> bool:
 def key_state(
     now: int, *, expires_at: int | None, revoked_at: int | None, previous_until: int | None
 ) -> KeyState:
-    """Return the state of a key at `now`. A key is expired from `expires_at` on, inclusive."""
+    """Return the state of a key at `now`. A key is expired at `expires_at` and after it."""
     if revoked_at is not None:
         return KeyState.REVOKED
     if expires_at is not None and now >= expires_at:

@@ -31,7 +31,7 @@ class ApiKey(Record):
     customer: str | None = field(name="customer_id")
     """Customer that the key is restricted to; null for all customers."""
     state: KeyState
-    """active, rotating, expired or revoked."""
+    """State of the key: active, rotating, expired or revoked."""
     rate: float | None
     """Allowed requests per second; the server's default when null."""
     created_at: Time

@@ -24,7 +24,7 @@ RUN_SECRET: Final = "run_credentials"  # noqa: S105 - a name, not a secret
 """Name of the installation's secret that signs credentials."""
 CREDENTIAL_MAX: Final = 1_024
 _MAC_CHARS: Final = 43
-"""Characters of an unpadded SHA-256 in base64."""
+"""Number of characters of an unpadded SHA-256 in base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

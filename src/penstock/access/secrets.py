@@ -2,8 +2,8 @@
 
 In order: the customer's own file `<folder>/customers/<customer id>/<name>`, the worker's
 environment, the file `<folder>/<name>`. The last two are shared: any customer's run may request
-them. Every value handed out is registered, so that errors, results and logs of this process are
-masked. Values are never stored and leave the process only to its own children.
+them. Every returned value is registered, so that errors, results and logs of this process are
+masked. Values are never stored, and are passed only to child processes of the worker.
 """
 
 from __future__ import annotations

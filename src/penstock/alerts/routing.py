@@ -15,7 +15,7 @@ from penstock.alerts.rows import AlertChange
 from penstock.audit.rows import AlertRow
 
 CHANNEL_RULE: Final = "alert_channel_failing"
-"""Rule of the alert about a channel; other channels report it."""
+"""Rule of the alert about a failing channel; other channels report it."""
 
 
 class NoticePlan(NamedTuple):

@@ -16,7 +16,7 @@ class AlertChange(NamedTuple):
 
 
 class NoticeItem(NamedTuple):
-    """The data of an alert in a notice."""
+    """An alert as a notice reports it."""
 
     alert_id: int
     severity: str

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 ACTOR: Final = "alert-sender"
 LEASE_US: Final = MINUTE
-"""How long a process may take for one notice; longer than every timeout."""
+"""How long a process may take for one notice; longer than any timeout."""
 CHANGES_MAX: Final = 1_000
 NOTICES_MAX: Final = 20
 """Maximum number of notices that one pass sends per channel."""

@@ -82,9 +82,9 @@ class GateKindHealth(Record):
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     phase: str
-    """Phase whose gate checked."""
+    """Phase whose gate made the checks."""
     processor: str | None
-    """Processor whose gate checked; null if the gate is that of the phase."""
+    """Processor whose gate made the checks; null for the gate of a whole phase."""
     kind: str
     """Kind of the dependency."""
     checks: int
@@ -133,9 +133,9 @@ class OptionalMiss(Record):
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     phase: str
-    """Phase whose gate checked."""
+    """Phase whose gate made the checks."""
     processor: str | None
-    """Processor whose gate checked; null if the gate is that of the phase."""
+    """Processor whose gate made the checks; null for the gate of a whole phase."""
     table: str
     """Name of the table."""
     checks: int
@@ -292,7 +292,7 @@ class SlowExecution(Record):
     run_id: str
     """Id of the run (`run_…`)."""
     customer: str = field(name="customer_id")
-    """Customer that owns the resource."""
+    """Customer that owns the run."""
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     phase: str
@@ -379,8 +379,9 @@ class ValidationFailure(Record):
     error_type: str
     """Error type of the runs."""
     message: str
-    """First line of the error, with numbers and ids as `#`; empty for rare messages of a processor
-    with very many."""
+    """First line of the error, with numbers and ids replaced by `#`; empty for rare messages of a
+    processor with very many different ones.
+    """
     failures: int
     """Number of runs that failed with it."""
     last_at: Time

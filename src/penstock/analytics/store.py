@@ -55,9 +55,9 @@ TAIL: Final = 5_000
 ROWS_MAX: Final = 50_000
 """Maximum number of counters that one report reads."""
 SERIES_KEPT: Final = 100 * DAY
-"""How long counters of quarters of an hour and slow runs are kept."""
+"""How long quarter-hourly counters and slow runs are kept."""
 DAYS_KEPT: Final = 400 * DAY
-"""How long counters of days are kept."""
+"""How long daily counters are kept."""
 SOURCES: Final = ("runs", "checks", "phases", "flows")
 
 _READS: Final = {
@@ -78,7 +78,7 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 
 class FoldStep(NamedTuple):
-    """What one step of folding a log did."""
+    """The result of one step of folding a log."""
 
     rows: int
     window_us: Micros

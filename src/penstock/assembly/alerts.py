@@ -82,7 +82,7 @@ def _tls(settings: Settings) -> ssl.SSLContext:
 
 
 def disk_measurements(settings: Settings) -> Callable[[], Sequence[Measurement]]:
-    """Return the measurement of the disk that holds a SQLite file."""
+    """Return a function that measures the use of the disk that holds a SQLite file."""
     file = store_file(settings.database_url)
 
     def measured() -> Sequence[Measurement]:

@@ -57,7 +57,7 @@ class _Started(NamedTuple):
     key: str | None
     pubsub: str | None = None
     metrics: str | None = None
-    """Where a process without an API serves its metrics."""
+    """URL at which a process without an API serves its metrics."""
 
 
 RELOAD = click.option(

@@ -39,7 +39,7 @@ def copy_database(
     while_running: bool = False,
     on_table: Callable[[str, int], None] = lambda _, __: None,
 ) -> CopyResult:
-    """Copy everything of one database into an empty one of the other engine, and verify it.
+    """Copy everything from one database into an empty one of the other engine, and verify it.
 
     on_table: called with each table that was copied, and its number of rows.
     """

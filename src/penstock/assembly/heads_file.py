@@ -1,4 +1,4 @@
-"""Heads of sealed blocks in a file outside the database, so that a rewritten journal is noticed.
+"""Heads of sealed blocks in a file outside the database, so that a rewritten journal is detected.
 
 One JSON record per line, appended and flushed to disk. The location of the file determines what it
 proves: on the database's own machine it detects mistakes; on storage that the database's

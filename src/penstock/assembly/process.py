@@ -140,8 +140,8 @@ def run_pending(
     Flows proceed to their end, phase after phase. A flow stays open where a gate waits for data, a
     run waits for its retry, or an external processor has not reported: call it again later. For
     scripts and tests; a long-running program uses `penstock up` or `penstock worker`. Runs of HTTP
-    processors are sent under the settings of the environment; or `reply` is their fake endpoint: it
-    takes the body of a request and returns a status and a body.
+    processors are sent under the settings of the environment, unless `reply` is given: a fake
+    endpoint that takes the body of a request and returns a status and a body.
     """
     client.register(pipelines)
     store = client.store
@@ -236,7 +236,7 @@ def find_durability_warnings(store: Transactions) -> list[str]:
 
 
 def find_snapshot_holders(store: Transactions, older_us: int) -> list[SnapshotHolder]:
-    """List sessions whose transactions are older than a time; they keep dead rows in the tables."""
+    """List sessions whose transactions exceed an age; they keep dead rows in the tables."""
     return store.read(lambda tx: snapshot_holders(tx, older_us))
 
 
@@ -408,7 +408,8 @@ def build_dispatcher_loops(
 def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> list[Loop]:
     """Build the loops that watch the alert evaluator from a process that does not run it.
 
-    It can also send notices: otherwise nothing would report that the schedulers have stopped.
+    That process also sends notices: otherwise nothing would report that the schedulers have
+    stopped.
     """
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     reporter = ProcessReporter(store)

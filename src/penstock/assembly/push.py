@@ -1,6 +1,6 @@
 """Assembly of push: outgoing requests, the pusher, and incoming push.
 
-Part of assembly, in its own file. Libraries for signed tokens are loaded on first use.
+Libraries for signed tokens are loaded on first use.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def build_egress(settings: Settings) -> HttpClient:
 
 
 def build_health_check(settings: Settings) -> HealthCheck:
-    """Return a check whether a consumer is healthy: a GET must return 2xx within seconds."""
+    """Return a health check of consumers: a GET must return 2xx within a few seconds."""
     egress = build_egress(settings)
 
     def is_healthy(url: str, owner: str) -> bool:

@@ -37,9 +37,9 @@ class ProcessTelemetry(NamedTuple):
 
     log: LogSink | None
     metrics: Metrics | None
-    """What the API serves; None without an API."""
+    """Metrics that the API serves; None without an API."""
     url: str | None
-    """Where a process without an API serves its metrics."""
+    """URL at which a process without an API serves its metrics."""
 
 
 @contextlib.contextmanager

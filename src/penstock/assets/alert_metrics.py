@@ -43,7 +43,7 @@ def exported_value(name: str, value: float) -> float:
 
 
 def alert_metrics() -> Sequence[DeclaredMetric]:
-    """Return the exported metrics of rules, except those that are exported anyway."""
+    """Return the exported metrics of rules, without those that other code already exports."""
     known = {metric.name for metric in DECLARED}
     made = [alert_metric(name) for name in METRICS if name not in NOT_EXPORTED]
     return [metric for metric in made if metric.name not in known]

@@ -46,7 +46,7 @@ class RunStarted(Event, frozen=True):
     attempt: int
     flow_id: int | None = None
     correlation_id: str | None = None
-    """None: `root_run_id`, the id of the first attempt, identifies it."""
+    """Correlation id; None if `root_run_id`, the id of the first attempt, is used instead."""
     root_run_id: int = 0
     item_key: str = ""
 
@@ -65,7 +65,7 @@ class RunEnded(Event, frozen=True):
     error: str | None = None
     traceback: str | None = None
     why: str | None = None
-    """Reason why the run is retried or not."""
+    """Reason that the run is or is not retried."""
     attempt: int = 1
     flow_id: int | None = None
     correlation_id: str | None = None
@@ -91,7 +91,7 @@ class CompletedRuns(NamedTuple):
 
 
 class RunsEnded(Event, frozen=True):
-    """Runs whose ends one transaction stored; only subscribers that name this kind receive it."""
+    """Runs that ended in one transaction; only subscribers that name this kind receive it."""
 
     completed: CompletedRuns
     """Runs that completed without an error."""
@@ -417,4 +417,4 @@ def log_event(logger: logging.Logger, level: int, text: str, event: Event | None
 
 
 EVENT: Final = "event"
-"""Name of the attribute of a log record that has its event."""
+"""Name of the log record attribute that holds the event."""

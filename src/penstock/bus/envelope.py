@@ -2,7 +2,7 @@
 
 Pure. The wrapped form is the JSON body that Pub/Sub posts (camelCase names; snake_case is accepted,
 and conflicting values under both names are rejected). The unwrapped form has the data as the body
-and everything else in headers. The reason of a `Poison` is short, names the field and never quotes
+and everything else in headers. The reason in a `Poison` is short, names the field and never quotes
 the input. Unknown names are ignored, because Google may add some. Dead-letter attributes are
 ordinary data: nothing is inferred from them.
 """
@@ -68,7 +68,7 @@ class Poison:
     publish_time: Micros | None = None
     attempt: int | None = None
     is_misdirected: bool = False
-    """Whether the message belongs to another subscription than the expected one."""
+    """Whether the message belongs to a subscription other than the expected one."""
 
 
 class _OtherSubscription(InvalidInput):

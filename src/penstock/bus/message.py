@@ -85,7 +85,7 @@ class Handled(Record):
     topic.
     """
     duration: Seconds | None = field(name="duration_seconds", default=None)
-    """Seconds that handling took, without waiting in the consumer's queue; null if unknown."""
+    """Handling time in seconds, excluding time in the consumer's queue; null if unknown."""
 
     def __post_init__(self) -> None:
         """Convert a plain timedelta."""
@@ -145,7 +145,7 @@ class Nack(Record):
     kind: ErrorKind = ErrorKind.TRANSIENT
     """Class of the failure; `poison` makes it a dead letter immediately."""
     error_type: Annotated[str, Meta(max_length=100)] = ""
-    """Short name of the error's kind, up to 100 characters."""
+    """Short name of the error type, up to 100 characters."""
     error: Annotated[str, Meta(max_length=10_000)] = ""
     """Error message, kept with the delivery."""
     delay: Seconds | None = field(name="delay_seconds", default=None)

@@ -77,7 +77,7 @@ class Topic(Record):
     name: Annotated[str, Meta(max_length=255, examples=["rosters"])]
     """Name of the topic, unique per customer."""
     retention: Seconds = field(name="retention_seconds", default_factory=lambda: seconds(7 * DAY))
-    """Seconds that messages are kept after publication: whole, from 10 minutes to 31 days."""
+    """How long messages are kept after publication, in whole seconds: 10 minutes to 31 days."""
     labels: Labels = field(default_factory=dict)
     """Labels by name, for your own use; at most 64."""
     schema_settings: SchemaSettings | None = None
@@ -188,8 +188,9 @@ class SubscriptionSettings(Record):
     ack_deadline: Seconds = field(
         name="ack_deadline_seconds", default_factory=lambda: seconds(MINUTE)
     )
-    """Seconds that a consumer has to settle a delivery before it is redelivered: whole, 10 to
-    600."""
+    """Time in which a consumer must settle a delivery before it is redelivered, in whole seconds
+    from 10 to 600.
+    """
     min_backoff: Seconds = field(
         name="min_backoff_seconds", default_factory=lambda: seconds(10 * SECOND)
     )
@@ -198,7 +199,7 @@ class SubscriptionSettings(Record):
     max_backoff: Seconds = field(
         name="max_backoff_seconds", default_factory=lambda: seconds(10 * MINUTE)
     )
-    """Longest delay in seconds between two attempts, up to 600, jitter included."""
+    """Maximum delay in seconds between two attempts, including jitter; up to 600."""
     max_attempts: Annotated[int, Meta(ge=1, le=100)] = field(
         name="max_delivery_attempts", default=5
     )
@@ -206,7 +207,7 @@ class SubscriptionSettings(Record):
     dead_letter_topic: Name | None = None
     """Topic for dead letters; null if the subscription keeps none."""
     retention: Seconds = field(name="retention_seconds", default_factory=lambda: seconds(7 * DAY))
-    """Seconds that unacknowledged messages are kept: whole, from 10 minutes to 31 days."""
+    """How long unacknowledged messages are kept, in whole seconds: 10 minutes to 31 days."""
     is_ordered: bool = field(name="enable_message_ordering", default=False)
     """Whether messages of an ordering key are delivered in publish order. It cannot
     be changed later."""
@@ -255,7 +256,7 @@ class StoredSubscription(SubscriptionSettings):
     is_paused: bool
     """Whether delivery is paused."""
     is_detached: bool
-    """Whether it was detached: it receives no more messages and cannot be pulled."""
+    """Whether the subscription is detached: it receives no more messages and cannot be pulled."""
     version: int
     """Version, incremented by every change."""
     created_at: Time
@@ -274,9 +275,9 @@ class Backlog(Record):
     delayed: int
     """Number of deliveries waiting for their retry time."""
     behind: int = field(name="behind_ordering_key")
-    """Number of deliveries waiting behind another of their ordering key."""
+    """Number of deliveries waiting behind another delivery of the same ordering key."""
     oldest_at: Time | None = field(name="oldest_publish_time")
-    """Publish time of the oldest of them; null if there are none."""
+    """Publish time of the oldest unsettled message; null if there is none."""
 
 
 class DeliveryCounters(Record):
@@ -334,7 +335,9 @@ class DeliveryState(Record):
     subscription: str
     """Name of the subscription."""
     state: str
-    """ready, leased, delayed or behind; once settled acked, dead_lettered, expired or purged."""
+    """`ready`, `leased`, `delayed` or `behind`; once settled, `acked`, `dead_lettered`, `expired`
+    or `purged`.
+    """
     generation: int = field(name="round")
     """Generation of the delivery; each replay or seek starts the next."""
     attempts: int
@@ -383,7 +386,7 @@ class SeekResult(Record):
 
 
 class NewSnapshot(Record):
-    """A snapshot of a subscription to take."""
+    """A request to take a snapshot of a subscription."""
 
     name: Name
     """Name of the snapshot, unique per customer."""
@@ -401,7 +404,7 @@ class StoredSnapshot(Record):
     topic: str
     """Topic of the subscription that it was taken from."""
     taken_at: Time
-    """Time that it captures: messages unacked at that time, and all published later."""
+    """Time at which it was taken. It covers messages unacked then, and all published later."""
     expires_at: Time
     """Time at which it is deleted: 7 days after its oldest open message was published."""
     labels: dict[str, str]

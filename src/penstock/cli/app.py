@@ -66,7 +66,7 @@ class App:
         if self.url and self.database_url:
             raise InvalidInput("url", "either --url or --database-url", "both")
         if self.database_url:
-            overrides = {"url": "", **overrides}  # --database-url beats PENSTOCK_URL
+            overrides = {"url": "", **overrides}  # --database-url overrides PENSTOCK_URL
         given = {"database_url": self.database_url, "url": self.url}
         return load(os.environ, file, {**given, **overrides})
 

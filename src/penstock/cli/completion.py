@@ -55,7 +55,7 @@ GROUPS: Final = {
 SCOPES: Final = {"config": "cfg", "customer": "customer", "pipeline": "pipeline"}
 """Kind of a pause's subject, by scope."""
 OF_CUSTOMERS: Final = frozenset({"bf", "cfg", "flow", "run", "subscription", "topic"})
-"""Values of the customer in `--customer`, if it is given."""
+"""Kinds whose values are limited to the customer in `--customer`, if it is given."""
 
 
 class CompletedText(click.types.StringParamType):

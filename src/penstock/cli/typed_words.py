@@ -39,7 +39,7 @@ def in_typed_words(error: InvalidInput, params: Sequence[click.Parameter]) -> st
     head, dot, rest = error.field.partition(".")
     text = error.message
     if isinstance(error, SettingsError) and head not in words:
-        return text  # a setting of a file or the environment: its suggestion belongs there too
+        return text  # a setting from a file or the environment: its fix refers to that source
     if head in words and text.startswith(error.field):
         text = f"{words[head]}{' ' if dot else ''}{rest}{text.removeprefix(error.field)}"
     # Single words such as `limit` are also plain English; names of the API have an underscore.

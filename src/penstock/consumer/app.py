@@ -68,13 +68,13 @@ class Consumer:
     """A service that handles the messages of one subscription.
 
     name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
-    dead-letter policy, which decides what happens to poison. Omit it: a pull worker reads the
-    policy from the subscription, and push envelopes include it. topic: name for the log, because
-    push envelopes do not contain it. gate: called before every handler; it raises TryAgain
-    or Reject, or returns a value that handlers find in `message.gate`; `consumer.gates` has one
-    that evaluates a Penstock gate. alert: called immediately with an Alert for a configuration
-    error, at most once a minute for the same one. verify: checks the headers of a push; it raises
-    or returns False for an unknown sender.
+    dead-letter policy, which decides what happens to poison. Usually omitted, because a pull worker
+    reads the policy from the subscription, and push envelopes include it. topic: name of the topic
+    for the log, because push envelopes do not contain it. gate: called before every handler; it
+    raises TryAgain or Reject, or returns a value that handlers find in `message.gate`;
+    `consumer.gates` has one that evaluates a Penstock gate. alert: called immediately with an Alert
+    for a configuration error, at most once a minute for the same one. verify: checks the headers of
+    a push; it raises or returns False for an unknown sender.
     """
 
     def __init__(

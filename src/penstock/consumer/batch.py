@@ -61,7 +61,7 @@ class Batch(Sequence[Message]):
 
     @contextmanager
     def item(self, message: Message) -> Iterator[None]:
-        """Limit exceptions in the block to this message; in a transaction, undo its writes."""
+        """Confine exceptions in the block to this message; in a transaction, undo its writes."""
         try:
             with nullcontext() if self._tx is None else self._tx.savepoint():
                 yield

@@ -37,7 +37,7 @@ class Disposition:
     has_dead_letters: bool = False
     """Whether the message's subscription has a dead-letter policy."""
     duration_us: Micros | None = None
-    """Time that handling took, without waiting for a thread or for the rest of a batch."""
+    """Time that handling took, excluding the wait for a thread or for the rest of a batch."""
 
     @property
     def is_configuration(self) -> bool:
@@ -91,7 +91,7 @@ class Disposition:
         )
 
     def log_fields(self) -> dict[str, Any]:
-        """Return the outcome's fields of the log line."""
+        """Return the fields of the log line that describe the outcome."""
         failure = self.failure
         paths = self.doc_paths
         return {

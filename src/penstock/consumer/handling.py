@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """The processing steps for one router and one sink; `run_async` runs a coroutine to its end."""
+    """The processing steps for one router and one sink; `run_async` runs a coroutine."""
 
     router: Router
     sink: Sink
@@ -57,7 +57,7 @@ class Handling:
     run_async: Callable[[Coroutine[Any, Any, Any]], Any]
 
     def begin(self, message: Message) -> Route | Disposition:
-        """Run all steps before the handler; return the route, or the disposition if it ended."""
+        """Run all steps before the handler; return the route, or a final disposition."""
         handler: str | None = None
         try:
             if self.options.keeps_arrivals:

@@ -19,7 +19,9 @@ from penstock.core.clock import MINUTE, Clock, Micros, iso
 from penstock.core.redact import redact_json
 
 ALERT_INTERVAL_US: Final = MINUTE
-"""Minimum time between two alerts about the same error; the next one counts those in between."""
+"""Minimum time between two alerts about the same error; the next one reports how many were
+suppressed.
+"""
 
 _writing = threading.Lock()
 
@@ -35,7 +37,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A configuration error, because of which messages fail until an operator fixes it."""
+    """A configuration error that makes messages fail until an operator fixes it."""
 
     severity: str
     service: str

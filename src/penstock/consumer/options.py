@@ -20,7 +20,7 @@ class ConsumerOptions:
 
     service, env, version: fields of each log line; service and version are also recorded with the
     executions of Penstock's bus. They default to K_SERVICE and K_REVISION, which Cloud Run and
-    Knative set, and service then to the consumer's name.
+    Knative set, and `service` falls back to the consumer's name.
     concurrency: messages handled at the same time. outstanding: maximum number of messages held,
     including waiting and batched ones; 0 derives it from concurrency and batch sizes.
     payload: required form of the data: a JSON "object", any "json", or "bytes" that are not parsed.

@@ -54,7 +54,7 @@ class ConsumerTelemetry:
                 self._running = stack
 
     def serve(self) -> contextlib.AbstractContextManager[object]:
-        """Return a block during which the metrics are served on their port, if there is one."""
+        """Return a context in which the metrics are served on their port, if one is set."""
         if not self._port:
             return contextlib.nullcontext()
         return serve_metrics(self.metrics.registry(), self._host, self._port)
@@ -80,7 +80,7 @@ class ConsumerTelemetry:
         )
 
     def served(self, status: int) -> None:
-        """Emit the event of a push request that was responded to."""
+        """Emit the event of a push request after its response."""
         self.events.emit(PushServed(subscription=self._subscription, status=status))
 
     def sink_failed(self, error: Exception) -> None:

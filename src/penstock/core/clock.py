@@ -1,4 +1,4 @@
-"""Time: the only module that reads a clock, and conversions between microseconds and text.
+"""Time: clocks, and conversions between microseconds, datetimes and text.
 
 Internally a time is an integer number of microseconds since the Unix epoch in UTC (``Micros``), and
 a duration is an integer number of microseconds. Datetimes appear only at the edges and must be
@@ -30,9 +30,9 @@ WEEK: Final = 7 * DAY
 HANDLER_SECONDS: Final = 1.0
 
 FAR_FUTURE: Final = 2**62
-"""A time after every other one: the open end of a range."""
+"""A time later than any other; the upper bound of an open range."""
 DURATION_MAX: Final = 36_525 * DAY
-"""A hundred years; a longer duration is most likely in the wrong unit."""
+"""A hundred years; a longer duration was most likely given in the wrong unit."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
@@ -97,8 +97,9 @@ class SystemClock:
 def wait_for_handler(event: threading.Event) -> None:
     """Wait on the main thread for an event that a signal handler sets.
 
-    Python runs handlers on the main thread, between two of its steps. A signal that arrives just
-    before the thread blocks, or at another thread, does not interrupt it; so it wakes each second.
+    Python runs signal handlers on the main thread, between two instructions. A signal that arrives
+    just before the thread blocks, or at another thread, does not interrupt the wait, so the thread
+    wakes up every second.
     """
     while not event.wait(HANDLER_SECONDS):
         pass
@@ -134,8 +135,8 @@ def from_datetime(dt: datetime) -> Micros:
 def request_time(given: object, field: str) -> Micros:
     """Return the time in a request as microseconds; raise InvalidInput outside the years 1 to 9899.
 
-    A datetime ends with the year 9999. The last hundred years are left for the durations that are
-    added to a time, so that times derived from a request can be stored and shown.
+    A datetime cannot exceed the year 9999. The last hundred years are reserved for durations that
+    are added to a time, so that times derived from a request can be stored and shown.
     """
     if not isinstance(given, datetime) or given.utcoffset() is None:
         raise InvalidInput(
@@ -150,7 +151,7 @@ def request_time(given: object, field: str) -> Micros:
 def shown_datetime(us: Micros) -> datetime:
     """Return a stored time as a UTC datetime; an out-of-range time becomes the nearest valid one.
 
-    Lists use it, so that one row with an impossible time does not break the whole page.
+    Lists use this function, so that one row with an invalid time does not break the whole page.
     """
     return _EPOCH + timedelta(microseconds=min(max(us, _YEARS[0]), _YEARS[1]))
 

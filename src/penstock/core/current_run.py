@@ -1,8 +1,8 @@
 """The current run, for code that does not receive the run's context as an argument.
 
-The worker sets it around the call of a processor, in the thread or task that executes it; a thread
-that a processor starts has none. Slots of limits read it so that a run that waits too long can be
-snoozed, which frees its worker.
+The worker sets it while a processor is called, in the thread or task that executes the call; a
+thread that the processor starts has no current run. Slots of limits read it so that a run that
+waits too long can be snoozed, which frees its worker.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class HeldRunIdentity(Protocol):
 
     @property
     def root_run_id(self) -> int | None:
-        """Key of its first attempt; None for the first attempt."""
+        """Key of the run's first attempt; None if this is the first attempt."""
         ...
 
 
 class CurrentRun(Protocol):
-    """The part of a run that slots use."""
+    """The parts of the current run that slots of limits use."""
 
     @property
     def held(self) -> HeldRunIdentity:

@@ -38,7 +38,7 @@ class RetryHint:
 
 
 class ErrorRegistry:
-    """Rules from exceptions to error types: the newest rule first, then the built-in families."""
+    """Rules that map exceptions to error types: the newest first, then the built-in families."""
 
     __slots__ = ("_rules",)
 

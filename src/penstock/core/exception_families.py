@@ -132,7 +132,7 @@ def known_error_type(exc: BaseException) -> ErrorType | None:
 
 
 def http_error_type(status: int) -> ErrorType:
-    """Return the error type of an HTTP status from 400 on."""
+    """Return the error type of an HTTP status of 400 or above."""
     if status in _STATUS:
         return _STATUS[status]
     return T.SERVICE_UNAVAILABLE if status >= 500 else T.VALIDATION_ERROR
@@ -215,7 +215,7 @@ def _database(exc: BaseException, names: list[str]) -> ErrorType | None:
 
 
 def _standard(exc: BaseException) -> ErrorType | None:
-    if isinstance(exc, TimeoutError):  # also that of asyncio, socket and concurrent.futures
+    if isinstance(exc, TimeoutError):  # asyncio, socket and concurrent.futures raise it too
         return T.TIMEOUT
     if isinstance(exc, ConnectionError | socket.gaierror | socket.herror):
         return T.TRANSIENT_NETWORK

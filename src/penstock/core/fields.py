@@ -1,4 +1,4 @@
-"""Checks of single input fields that several subjects share."""
+"""Checks of single input fields, shared by several subjects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def canonical_json_object(value: object, field: str = "parameters") -> str:
 
 
 def check_json(value: object, field: str) -> None:
-    """Reject values that JSON, PostgreSQL or 64-bit readers cannot hold; errors name the path."""
+    """Reject values that JSON, PostgreSQL or 64-bit integers cannot represent; errors name the
+    path.
+    """
     _check_json(value, field, 1)
 
 

@@ -78,7 +78,7 @@ def decode(kind: str, text: object, field: str | None = None) -> int:
 
 
 def decode_or_not_found(kind: str, name: str, text: str) -> int:
-    """Return the number in the id of a `name`; a malformed id raises NotFound."""
+    """Return the database id of a public id; raise NotFound for a `name` if the id is malformed."""
     try:
         return decode(kind, text)
     except InvalidInput:
@@ -109,7 +109,7 @@ def new_secret(random_bytes: RandomBytes = secrets.token_bytes) -> str:
 
 
 def stable_fraction(key: int | str) -> float:
-    """Return a number in [0, 1) that depends only on the key, for jitter that is stable."""
+    """Return a number in [0, 1) that depends only on the key, for stable jitter."""
     digest = hashlib.blake2b(f"{type(key).__name__}:{key}".encode(), digest_size=8).digest()
     return float((int.from_bytes(digest, "big") >> 11) / 2**53)
 

@@ -23,7 +23,7 @@ DIGITS_MAX: Final = 40
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Skips a string in one step, even an unterminated one: bodies contain megabytes of base64.
+# Skips a string in one step, even an unterminated one: bodies may contain megabytes of base64.
 _TEXT_OR_MARK = re.compile(rb'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}:]', re.DOTALL)
 
 

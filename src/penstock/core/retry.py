@@ -1,7 +1,7 @@
 """Retries: the policy of each error type, the backoff, and whether there is a next attempt.
 
 ``decide_retry`` is total: every failed attempt is either retried after a delay or dead, and
-attempts are bounded even if the caller forces a retry. It draws no randomness and reads no clock:
+attempts are bounded even if the caller forces a retry. It uses no randomness and reads no clock:
 the jitter is an argument. The worker and the sweepers call it; ``core.error_classification`` maps
 exceptions to error types.
 """
@@ -116,7 +116,7 @@ class RetryConfig:
         )
 
     def over(self, other: RetryConfig) -> RetryConfig:
-        """Return these settings, with those of `other` where they set nothing."""
+        """Return these settings; unset ones are taken from `other`."""
         return RetryConfig(
             **{
                 name: getattr(other, name) if getattr(self, name) is None else getattr(self, name)

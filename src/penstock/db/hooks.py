@@ -1,6 +1,6 @@
 """Hooks: how a lower subject calls a higher one without importing it.
 
-A subject declares a hook, a higher subject's function is connected to it in `penstock.wiring`. The
+A subject declares a hook; `penstock.wiring` connects a function of a higher subject to it. The
 connections are made when the first hook is called, so that a program that only reads does not load
 the higher subjects. A hook that nothing is connected to raises when it is called: a missing
 connection would otherwise silently lose a completion or an alert.
@@ -67,9 +67,9 @@ class Provider(Generic[P, R]):
 
 
 def connect_pending() -> None:
-    """Make all connections; another thread waits, so that no call sees only some of them.
+    """Make all connections; other threads wait, so that no call sees only some of them.
 
-    A process that will call hooks calls this when it starts: it takes a tenth of a second.
+    A process that will call hooks calls this at startup, because it takes a tenth of a second.
     """
     with _lock:
         while _pending:

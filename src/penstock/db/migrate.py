@@ -2,7 +2,7 @@
 
 A file has sections that start with `-- both`, `-- only: postgres` or `-- only: sqlite`. The table
 `schema_migrations` records applied migrations with a checksum of their text, so that a changed or
-unknown migration is detected. Drivers bring their own executor.
+unknown migration is detected. Each driver executes the migrations itself.
 """
 
 from __future__ import annotations

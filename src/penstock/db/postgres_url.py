@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 WRITABLE: Final = ("any", "read-write", "primary", "prefer-standby")
-"""Values of `target_session_attrs` by which a connection may accept writes."""
+"""Values of `target_session_attrs` with which a connection may accept writes."""
 SESSION_ATTRS: Final = (*WRITABLE, "read-only", "standby")
 CONNECT_SECONDS: Final = 5
 """Maximum time to wait for each host."""
@@ -42,11 +42,11 @@ class PostgresUrl:
     secrets: tuple[str, ...] = field(repr=False)
     """The password, encoded and decoded, longest first."""
     is_clear: bool
-    """Whether each part is plausible; otherwise the user info is not encoded."""
+    """Whether each part is plausible; otherwise the user info is probably not percent-encoded."""
     hosts: tuple[str, ...] = ()
-    """Hosts with ports, in the order in which they are tried; `host` of the query included."""
+    """Hosts with ports, in the order in which they are tried, including `host` from the query."""
     parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Parameters of the query, the last of each name."""
+    """Query parameters; of several with the same name, the last."""
 
     @property
     def session_attrs(self) -> str:
@@ -56,7 +56,7 @@ class PostgresUrl:
 
 
 def parse_postgres_url(url: str) -> PostgresUrl:
-    """Parse a URL; for one that is not clear, everything up to the last `@` counts as secret."""
+    """Parse a URL; for an ambiguous one, everything up to the last `@` counts as secret."""
     rest = url.partition("://")[2]
     found = _SPLIT.search(rest)
     info = ""

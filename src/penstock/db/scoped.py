@@ -2,7 +2,7 @@
 
 Drivers build it in their `scoped` method with their own way to restrict a transaction: PostgreSQL
 switches to a role that is subject to row-level security; SQLite has no equivalent and only records
-the customer. The view owns nothing: it can neither be closed nor migrate, and it cannot be widened.
+the customer. The view owns nothing: it cannot be closed, migrated or widened.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from penstock.db.store import Tx, one
 
 
 class TenantIsolation(NamedTuple):
-    """Whether tenant transactions are possible, and whether all others are restricted too."""
+    """Whether tenant transactions are possible, and whether other transactions are restricted."""
 
     stands: bool
     restricts_all: bool

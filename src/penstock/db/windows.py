@@ -28,10 +28,10 @@ def window_read(
     window_us: Micros,
     page: int,
 ) -> Window:
-    """Read the rows after a time, at most up to another; a window with too many rows is halved.
+    """Read the rows after one time up to another; a window with too many rows is halved.
 
-    read: returns rows in (after, to], up to a number. A second is always read as a whole, so that
-    a window never ends between rows of the same time.
+    read: returns the rows in (after, to], up to a maximum number. A second is always read as a
+    whole, so that a window never ends between rows of the same time.
     """
     while True:
         to = min(until, after + window_us)

@@ -1,8 +1,8 @@
 """Names of groups of dead letters: the same origin and error type, as one text. Pure.
 
 `run/nightly/main/sync/TIMEOUT` are runs of a pipeline, phase and processor,
-`delivery/rosters/SCHEMA` deliveries of a subscription; a pipeline stands before the subscription if
-the messages name one. Characters other than letters, digits and `_.-~` are percent-encoded.
+`delivery/rosters/SCHEMA` deliveries of a subscription, whose name follows that of a pipeline if the
+messages name one. Characters other than letters, digits and `_.-~` are percent-encoded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def group_name(key: GroupKey) -> str:
 
 
 def parse_group(name: str) -> GroupKey:
-    """Return the key of a group by its name. Raise InvalidInput if it is none."""
+    """Return the key of a group by its name. Raise InvalidInput if the name is invalid."""
     kind, *parts = [_decoded(part) or None for part in name.split("/")]
     error_type = parts.pop() if parts else None
     if error_type is None:

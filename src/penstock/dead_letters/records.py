@@ -60,9 +60,9 @@ class DeadLetter(Record):
     correlation_id: str | None
     """Correlation id shared by everything that the same cause started."""
     error_type: str
-    """Short name of the error's kind, such as `TRANSIENT_NETWORK`."""
+    """Short name of the error type, such as `TRANSIENT_NETWORK`."""
     error_kind: str | None
-    """poison, transient or configuration; null if unknown."""
+    """Kind of the error: `poison`, `transient` or `configuration`; null if unknown."""
     error_class: str | None
     """Class of the exception, such as `KeyError`; null if none was reported."""
     error_details: Any
@@ -106,7 +106,7 @@ class DeadLetterGroup(Record):
     subscription: str | None
     """Subscription of the deliveries; null for runs."""
     error_type: str
-    """Short name of the error's kind, such as `TRANSIENT_NETWORK`."""
+    """Short name of the error type, such as `TRANSIENT_NETWORK`."""
     count: int
     """Number of dead letters in the group."""
     first_at: Time
@@ -116,13 +116,13 @@ class DeadLetterGroup(Record):
     latest: str
     """Id of the newest dead letter in the group."""
     error_kind: str | None = None
-    """Class of the newest one's error: `poison`, `transient` or `configuration`; null for runs."""
+    """Kind of the newest error: `poison`, `transient` or `configuration`; null for runs."""
     example: str = ""
-    """Error text of the newest one, with secrets masked."""
+    """Error text of the newest dead letter, with secrets masked."""
     fingerprint: str = ""
     """Fingerprint of that text: equal for texts that differ only in numbers, ids and quotes."""
     fingerprints: int = 1
-    """Number of different fingerprints in the group: 1 means one cause."""
+    """Number of distinct fingerprints in the group; 1 means a single cause."""
     buckets: list[int] = field(default_factory=list)
     """Number of dead letters in each of the last 24 hours, oldest first, the current hour last."""
     group: str = ""
@@ -131,8 +131,8 @@ class DeadLetterGroup(Record):
     """Number of the newest open dead letters that were checked for a replay; null without a check.
     """
     replayable: int | None = None
-    """Number of checked dead letters that a replay would accept now; it also refuses one of which
-    another attempt has started. Null without a check.
+    """Number of checked dead letters that a replay would accept now. A replay also refuses a dead
+    letter for which another attempt has started. Null without a check.
     """
     refused_reasons: list[RefusedReason] = field(default_factory=list)
     """Why a replay would refuse the others, the most frequent reason first."""
@@ -165,12 +165,13 @@ class DeadLetterDetail(Record):
     run: Run | None
     """The failed run; null for a delivery."""
     message: DeadLetterMessage | None
-    """The undeliverable message; null for runs, and once retention removed it."""
+    """The undeliverable message; null for runs, and after retention removes it."""
     not_retried: str | None = None
     """Why the run was not retried and what would change it; null for a delivery."""
     still_kept_until: Time | None = None
-    """Time until which it is kept; null if retention was never applied, and for a message that is
-    gone."""
+    """Time until which it is kept; null if retention was never applied, or if the message no longer
+    exists.
+    """
 
 
 class DeadLetterEdit(Record):

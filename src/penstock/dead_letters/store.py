@@ -1,7 +1,7 @@
 """Dead letters of runs and deliveries in one list: find, group, resolve.
 
 The transaction that ends a run or a delivery permanently writes its dead letter (`runs`,
-`deliveries`). People and replays read and resolve dead letters through this module.
+`deliveries`). Use cases and replays read and resolve dead letters through this module.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NONE: Final = 0
 """Placeholder for no processor, pipeline or subscription; no key is 0."""
 VISITED_FIRST: Final = 500
 VISITED_MAX: Final = 10_000
-"""Number of dead letters that one page, group or count examines; it starts small, which often
-suffices.
+"""Maximum number of dead letters that one page, grouping or count examines. A page starts with
+fewer, which is often enough.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRowFilter:
-    """A filter of dead letters; None matches any. Times in microseconds, `until` is exclusive."""
+    """Filter of dead letters; None matches any. Times are in microseconds; `until` is exclusive."""
 
     status: str | None = "open"
     kind: str | None = None
@@ -113,7 +113,7 @@ class DeadLetterGroupRow(NamedTuple):
 
 
 class DeadLettersPart(NamedTuple):
-    """Dead letters of a list, and the id at which it continues, even after few of them."""
+    """Part of a list, and the id at which the list continues, even if the part is short."""
 
     rows: list[DeadLetterRow]
     following: int | None
@@ -139,7 +139,7 @@ def dead_letter_page(
 def dead_letter_find(
     tx: Tx, wanted: DeadLetterRowFilter, *, before: int = FAR, limit: int = 50
 ) -> list[DeadLetterRow]:
-    """Return as many dead letters as there are up to a limit, newest first."""
+    """Return up to `limit` dead letters, newest first, reading as many pages as needed."""
     rows: list[DeadLetterRow] = []
     following: int | None = before
     while following is not None and len(rows) < limit:
@@ -165,7 +165,7 @@ def dead_letter_get(
 
 
 def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGroupRow]:
-    """Group the newest dead letters by origin, error, its text and hour."""
+    """Group the newest dead letters by origin, error type, error text and hour."""
     params, is_exact = _by_index(tx, wanted)
     given = {
         **params,
@@ -179,7 +179,7 @@ def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGr
 
 
 def dead_letter_reports(tx: Tx, dead_letter_ids: Sequence[int]) -> dict[int, str | None]:
-    """Return the contents of those dead letters that are reports of processors."""
+    """Return the contents of the dead letters that are reports of processors."""
     if not dead_letter_ids:
         return {}
     rows = tx.rows("dead_letter_reports", {"ids": list(dead_letter_ids)})
@@ -189,7 +189,7 @@ def dead_letter_reports(tx: Tx, dead_letter_ids: Sequence[int]) -> dict[int, str
 def dead_letter_refused(
     tx: Tx, runs: Sequence[int], deliveries: Sequence[int], *, replays_max: int
 ) -> dict[int, str]:
-    """Return those dead letters that a replay would refuse now, each with a word for the reason."""
+    """Return the dead letters that a replay would refuse now, each with a reason code."""
     found: list[Any] = []
     if runs:
         given = {"ids": list(runs), "replays_max": replays_max}
@@ -210,7 +210,7 @@ def dead_letter_count(tx: Tx, wanted: DeadLetterRowFilter, *, is_bounded: bool =
 
 
 def _by_index(tx: Tx, wanted: DeadLetterRowFilter) -> tuple[dict[str, Any], bool]:
-    """Return the parameters with the index to use, and whether it is the whole filter."""
+    """Return the parameters with the index to use, and whether it covers the whole filter."""
     given = asdict(wanted)
     del given["group"]
     subscriptions: list[int] = []
@@ -310,7 +310,7 @@ def run_replays(tx: Tx, run_id: int) -> int:
 
 
 def dead_letter_close_retried(tx: Tx, run_id: int, new_run_id: int, actor: str) -> None:
-    """Close the dead letter of a run that another run replaces."""
+    """Close the dead letter of a run that was retried as another run."""
     found = dead_letter_get(tx, run_id=run_id)
     if found is not None:
         closed = [(found.dead_letter_id, f"replayed as {encode('run', new_run_id)}")]

@@ -47,7 +47,7 @@ def _print(page: Page[Detection], now: int) -> None:
 @click.argument("flow_id", type=FLOW)
 @click.pass_obj
 def risk(app: App, flow_id: str) -> None:
-    """Show when a flow will probably end, and how likely it misses its service level."""
+    """Show when a flow will probably end, and how likely it is to miss its service level."""
     with app.connect() as client:
         found = client.detections.risk(flow_id)
     app.emit(found, lambda: _print_risk(found))

@@ -85,7 +85,7 @@ class Detections:
         )
 
     def risk(self, flow_id: FlowId) -> FlowRisk:
-        """Return when a flow will probably end, and how likely it misses its service level.
+        """Return when a flow will probably end, and how likely it is to miss its service level.
 
         The forecast uses the phase durations of earlier flows of the same pipeline and mode, on the
         same weekday if there are enough.

@@ -52,7 +52,7 @@ class PhaseForecast(Record):
 
 
 class FlowRisk(Record):
-    """When a flow will probably end, and how likely it misses its service level."""
+    """When a flow will probably end, and how likely it is to miss its service level."""
 
     flow_id: str
     """Id of the flow (`flow_…`)."""

@@ -66,7 +66,7 @@ class DependencyTrend(NamedTuple):
 
 
 class SilentProducer(NamedTuple):
-    """A processor that reported in an hour of most days, and not today."""
+    """A processor that reported in a given hour on most days, but not today."""
 
     customer_key: CustomerKey
     customer_id: str

@@ -80,7 +80,9 @@ class Plans:
         self._histories: dict[tuple[str, str], History] = {}
         self._weekdays: dict[tuple[str, int], int] = {}
         self.forecasts: dict[Hashable, Forecast | None] = {}
-        """Forecasts as of 0, by what they depend on to the minute: many flows share one."""
+        """Forecasts relative to time 0, by their inputs to the minute, so that many flows share
+        one.
+        """
 
     def of(self, flow: LiveFlow) -> FlowPlan | None:
         """Return the plan of a flow; None if its declaration cannot be read."""
@@ -281,13 +283,15 @@ def findings_apply(
 
 
 def ladder_alerts_close(tx: Tx, actor: str) -> int:
-    """Resolve the ladder's alerts about flows that have ended."""
+    """Resolve the alerts of fallbacks and self-heal about flows that have ended."""
     params = {"rules": list(LADDER_RULES), "actor": actor}
     return tx.run("alert_resolve_ended_flows", params)
 
 
 def executions_fold(tx: Tx) -> int:
-    """Add completed executions to their hours, and delete old hours. Return how many were read."""
+    """Add completed executions to the hourly counts, and delete old ones. Return how many were
+    read.
+    """
     row = first(tx.rows("counter_get", {"name": "executions_folded_to"}))
     until = tx.now() - MINUTE  # an execution that commits late is not missed
     after = int(row[0]) if row is not None else until - 8 * DAY

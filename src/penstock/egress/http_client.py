@@ -2,7 +2,7 @@
 
 The name is resolved once; every address it has must be allowed (`egress.policy`); the connection
 goes to one of exactly those addresses, with the name in SNI, certificate check and Host header. No
-redirect is followed, no proxy of the environment is used, a response is read up to 64 KB, and the
+redirect is followed, no proxy from the environment is used, a response is read up to 64 KB, and the
 deadline covers everything from the lookup to the last byte, so a slow trickle of bytes cannot
 extend it. A request with `keep_alive` returns its connection to a pool (`egress.connection_pool`).
 Failures raise `RequestFailed`, whose reason contains nothing from the response body.
@@ -165,7 +165,7 @@ class HttpClient:
     def _connect(
         self, target: Target, addresses: Sequence[Address], deadline: _Deadline
     ) -> _Stream:
-        """Connect to the first of the checked addresses that accepts."""
+        """Connect to the first of the checked addresses that accepts the connection."""
         for address in addresses[:-1]:
             with contextlib.suppress(OSError):
                 return self._connect_to(target, address, deadline)
@@ -301,7 +301,7 @@ def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[HttpRe
     connection.endheaders(request.body or None)
     with contextlib.closing(connection.getresponse()) as response:
         headers = {name.lower(): value for name, value in response.getheaders()}
-        # After a 1xx status more follows, whatever its headers say.
+        # After a 1xx status another response follows, regardless of its headers.
         is_reusable = request.keep_alive and response.status >= 200 and not response.will_close
         body = b""
         if request.read_body:

@@ -123,7 +123,9 @@ def read_claims(payload: bytes) -> dict[str, Any]:
 
 
 def check_claims(claims: Mapping[str, Any], expected: ExpectedClaims, now: Micros) -> TokenClaims:
-    """Return the claims if all are as expected. Otherwise raise InvalidToken, naming the first."""
+    """Return the claims if all are as expected; raise InvalidToken, naming the first one that
+    fails.
+    """
     issuer = claims.get("iss")
     if not isinstance(issuer, str) or issuer not in issuers_of(expected.issuer):
         raise InvalidToken("iss: unexpected issuer")

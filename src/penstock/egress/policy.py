@@ -50,8 +50,8 @@ _IPV4_REFUSED = tuple(
         "168.63.129.16/32",
     )
 )  # fmt: skip
-"""Listed here in addition to the standard library's table, which differs between Python versions.
-The last one is a cloud provider's metadata service on a public address.
+"""Networks that are rejected in addition to those of the standard library, whose table differs
+between Python versions. The last one is a cloud provider's metadata service on a public address.
 """
 _IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
 _IPV6_REFUSED = tuple(
@@ -80,7 +80,7 @@ HTTP_FIX: Final = "For development: egress_http=allowed (PENSTOCK_EGRESS_HTTP)."
 PRIVATE_FIX: Final = "For development: egress_private=allowed (PENSTOCK_EGRESS_PRIVATE)."
 STRICT: Final = EgressRules()
 PERMISSIVE: Final = EgressRules(allow_http=True, allow_private=True)
-"""For reading stored URLs; the configured rules apply when they are used."""
+"""Rules for parsing stored URLs; the configured rules apply when a URL is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Signing and checking tokens: PyJWT and cryptography behind the rules of `egress.oidc`.
+"""Signing and checking tokens: PyJWT and cryptography under the rules of `egress.oidc`.
 
 Both libraries come with the extra `penstock-engine[oidc]` and are loaded when a token is signed or
 checked. PyJWT parses a token and checks its signature under one algorithm that this module names;

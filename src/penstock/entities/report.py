@@ -1,4 +1,4 @@
-"""Reports of changed entities: their form, their bounds, and how they are kept out of results.
+"""Reports of changed entities: their form, their bounds, and their removal from results.
 
 A processor reports ids by kind, or that everything may have changed. A report of more than 10,000
 ids counts as everything. Pure rules; `entities.store` stores reports.
@@ -36,7 +36,7 @@ KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}", re.ASCII)
 class EntityReport:
     """The changes that one execution reported.
 
-    unknown: why the changes are not known, as a phrase that continues the processor's name.
+    unknown: why the changes are not known, as a phrase that follows the processor's name.
     """
 
     ids: Mapping[str, tuple[EntityId, ...]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def check_id(given: object, name: str = "ids") -> EntityId:
 
 
 def report_from(given: Mapping[str, Iterable[object]], name: str = CHANGED) -> EntityReport:
-    """Return the report of ids by kind; raise InvalidInput if its form is wrong."""
+    """Return the report of ids by kind; raise InvalidInput if they are malformed."""
     if not isinstance(given, Mapping):
         raise InvalidInput(name, "an object of id lists by kind", given)
     if len(given) > KINDS_MAX:

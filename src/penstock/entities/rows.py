@@ -24,7 +24,7 @@ class ReportedEntities(NamedTuple):
     """The changes that the executions of a processor in a flow reported."""
 
     counts: Mapping[str, int]
-    """Number of ids by kind; one that several executions reported counts once for each."""
+    """Number of ids by kind; an id that several executions reported counts once for each."""
     ids: Mapping[str, Sequence[EntityId]] | None
     """Ids by kind; None if there are too many to list."""
     unknown: str | None

@@ -1,7 +1,7 @@
 """Store of changed entities: reports, watermarks, and the inputs of incremental processors.
 
 Ending runs only append reports, so that they never contend. The transaction that starts incremental
-processors takes the next number of their flows' config under a lock and gives it to every report
+processors takes the next number of their flows' config under a lock and assigns it to every report
 that has committed: the numbers follow the commits, and a report that commits later gets a later
 number. The input of a run is stored with its flow and is the same on every attempt.
 """
@@ -188,7 +188,7 @@ def watermarks_move(tx: Tx, succeeded: Sequence[InputKey]) -> None:
 
 
 def changed_of(tx: Tx, keys: Iterable[InputKey]) -> dict[InputKey, ChangedEntities]:
-    """Return the inputs of processors in flows; everything where nothing is stored."""
+    """Return the inputs of processors in flows; one without a stored input receives everything."""
     wanted = set(keys)
     if not wanted:
         return {}

@@ -38,7 +38,7 @@ RANKS: Final = {
     CompletionStatus.PARTIAL: 1,
     CompletionStatus.SUCCESS: 2,
 }
-"""A report may only improve a completion."""
+"""Rank of each status; a report may only improve a completion."""
 
 
 class FlowState(StrEnum):
@@ -135,7 +135,7 @@ def gates_to_evaluate(
     """Return the gates to evaluate now, in the order of the plan.
 
     phases: those that can have one; the others are not examined. fallback: phases that no longer
-    wait for a complete set; one completed processor of every phase before is enough.
+    wait for a complete set; one completed processor in every preceding phase is enough.
     """
     gates: list[GateRequest] = []
     for phase in plan.phases if phases is None else phases:
@@ -175,7 +175,7 @@ def flow_state(
 def flow_deadline(mode: Mode, opened_at: Micros) -> Micros:
     """Return when an open flow fails: the mode's deadline, by default twice its service level.
 
-    A mode with neither has a day, or twice its maximum wait if that is longer.
+    With neither, the default is a day, or twice the mode's maximum wait if that is longer.
     """
     after = mode.deadline_after_us
     if after is None:

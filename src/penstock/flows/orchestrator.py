@@ -133,7 +133,7 @@ class Orchestrator:
         )
 
     def run_once(self) -> StepCounts:
-        """Act on everything that happened or is due; probes are run, or started."""
+        """Act on all events and due work; probes are run, or started in the background."""
         total = StepCounts()
         while True:
             count = min(len(self._observed), self._batches.rows)
@@ -285,7 +285,7 @@ class Orchestrator:
 
 
 def record_unadvanced(tx: Tx, flow_id: int, error: Exception) -> None:
-    """Open an alert about a flow that cannot be advanced; it is tried again after a while."""
+    """Open an alert about a flow that cannot be advanced; it is evaluated again later."""
     alert_open(
         tx,
         NewAlert(

@@ -148,7 +148,7 @@ def _fan_out(settings: ProcessorSettings, warehouse: str | None) -> FanOut:
 def has_same_graph(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Return whether flows of one declaration can follow the other: same phases and processors.
 
-    Their order, expected processors and modes by name decide; needs and thresholds may differ.
+    Their order, expected processors and mode names are compared; needs and thresholds may differ.
     """
     return _graph(old) == _graph(new) and set(modes_of(old)) <= set(modes_of(new))
 

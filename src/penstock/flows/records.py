@@ -117,7 +117,7 @@ class Flow(FlowRef):
     phases_expected: int | None = None
     """Number of phases that the flow runs; null in lists unless `phases` or `risk` is given."""
     phases_completed: int | None = None
-    """Number of them that ended well, degraded or not; null in the same cases."""
+    """Number of those that completed, degraded or not; null in the same cases."""
     progress_percentage: float | None = None
     """Share of the expected phases that completed, 0 to 100; null in the same cases."""
 
@@ -325,7 +325,7 @@ class FlowRequest(Record):
     priority: int = field(name="execution_priority", default=5)
     """Priority from 1 to 10; runs with 10 are claimed first."""
     correlation_id: str | None = None
-    """Correlation id of the new work; an existing one continues its trace."""
+    """Correlation id of the new work; reuse an existing one to continue its trace."""
 
 
 class FlowTrigger(Record):
@@ -433,7 +433,7 @@ class CompletionReport(Record):
     status: Literal["success", "partial", "failed"] = "success"
     """Outcome; `partial` counts as completed."""
     correlation_id: str | None = None
-    """Correlation id of the report; an existing one continues its trace."""
+    """Correlation id of the report; reuse an existing one to continue its trace."""
     execution_id: str | None = None
     """Distinguishes a repeated report from a second execution."""
     mode: str | None = field(name="processing_mode", default=None)

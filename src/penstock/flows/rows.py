@@ -253,7 +253,7 @@ class CompletionRow(NamedTuple):
     execution_id: str | None
     records: int | None
     entities: str | None
-    """Number of reported ids by kind, as JSON; of completions before 0027, the ids."""
+    """Number of reported ids by kind, as JSON; of completions before migration 0027, the ids."""
     total_expected: int | None = None
     completeness_pct: float | None = None
     reported_in: int | None = None

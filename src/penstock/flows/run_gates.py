@@ -159,7 +159,7 @@ class RunGates:
         return bool(self._observed)
 
     def run_once(self) -> RunGateCounts:
-        """Evaluate gates that are due or were probed; probes are run, or started."""
+        """Evaluate due and probed gates; probes are run, or started in the background."""
         total = RunGateCounts()
         while True:
             count = min(len(self._observed), self._batch)

@@ -8,7 +8,7 @@
     @limits.slot("crm", capacity=3, timeout="1m")                # sync or async functions
     def call_crm(): ...
 
-    limits.rate("maps-api", 50, burst=10)                        # 50 per second, the same object
+    limits.rate("maps-api", 50, burst=10)                        # 50 per second; used like a slot
 
 Inside a run, slots use the worker's store; elsewhere the one given to `use`, or the database in the
 settings of the environment. No service has to run.

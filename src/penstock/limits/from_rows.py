@@ -65,7 +65,7 @@ def lease_record(row: LeaseRow) -> LimitLease:
 
 
 def _renewed_at(row: LeaseRow) -> Micros | None:
-    """Return when a lease was last renewed: a renewal lasts for its duration."""
+    """Return when a lease was last renewed: its expiry less its duration."""
     if row.until_at is None or row.lease_us is None:
         return None
     return max(row.since_at, row.until_at - row.lease_us)
@@ -104,7 +104,7 @@ def history_record(event: LimitEvent) -> LimitHistory:
 
 
 def wait_times(history: Sequence[LimitEvent]) -> WaitTimes:
-    """Compute waiting times from a limit's recent history; a timeout counts until it gave up."""
+    """Compute waiting times from a limit's recent history, including waits that timed out."""
     return waits_of(
         [
             (event.at if event.since_at is None else event.since_at) - event.asked_at

@@ -21,7 +21,7 @@ def merge_statement(
     key: Sequence[str],
     version: str | None = None,
 ) -> str:
-    """Return the statement.
+    """Return the MERGE statement.
 
     Of staged rows with the same key, the one with the newest version is used, else the last. A
     stored row is replaced unless its version is newer, so that repeating the statement changes

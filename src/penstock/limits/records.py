@@ -31,7 +31,7 @@ class Limit(Record):
     capacity: int | None
     """Total weight that may be held at once; null for no bound."""
     effective_capacity: int | None
-    """Weight that may currently be held, with the learned capacity applied; null for no limit."""
+    """Weight that may currently be held, with the learned capacity applied; null for no bound."""
     learned_capacity: float | None
     """Capacity learned from quota errors; null if nothing was learned."""
     is_adaptive: bool = field(name="adaptive")
@@ -65,7 +65,7 @@ class Limit(Record):
     updated_by: str
     """Name of the key or user that changed it last."""
     used_last_minute: int | None = None
-    """About how many tokens were granted in the last 60 seconds; null without a rate."""
+    """Approximate number of tokens granted in the last 60 seconds; null without a rate."""
 
 
 class LimitLease(Record):
@@ -80,7 +80,7 @@ class LimitLease(Record):
     weight: int
     """Weight of the slot, counted against the capacity."""
     fencing_token: int
-    """Fencing token, which increases with every slot; sinks reject writes with an older one."""
+    """Fencing token, which increases with every grant; sinks reject writes with an older one."""
     asked_at: Time
     """Time at which the slot was requested."""
     since: Time
@@ -88,7 +88,7 @@ class LimitLease(Record):
     until: Time | None
     """Time at which the slot expires; null if it is held until its run ends."""
     renewed_at: Time | None = None
-    """Time at which the holder last renewed it, or was granted it; null if it never expires."""
+    """Time of the last renewal, or of the grant if there was none; null if it never expires."""
 
 
 class LimitWaiter(Record):
@@ -105,7 +105,7 @@ class LimitWaiter(Record):
     asked_at: Time
     """Time at which the slot was requested."""
     likely_at: Time | None = field(name="turn_at", default=None)
-    """Time at which it is likely to get its slot, from recent holds; null if that is unknown."""
+    """Estimated time at which it gets its slot, from recent holds; null if unknown."""
 
 
 class CapacityChange(Record):
@@ -118,20 +118,20 @@ class CapacityChange(Record):
     before: int | None
     """Weight that could be held until then; null for no bound."""
     cause: Annotated[str, Meta(examples=["quota"])]
-    """`set` by a person, lowered by a `quota` error, or raised by `success`."""
+    """Cause: `set` by a person, lowered by a `quota` error, or raised by `success`."""
 
 
 class LimitHistory(Record):
     """A finished wait or hold."""
 
     holder: str
-    """Name of the process or run that held or wanted the slot."""
+    """Name of the process or run that held or requested the slot."""
     run_id: str | None
     """Run that the slot was requested for; null outside of a run."""
     weight: int
     """Weight of the slot, counted against the capacity."""
     outcome: str
-    """released, expired, forced, timeout, abandoned, refused or quota."""
+    """How it ended: released, expired, forced, timeout, abandoned, refused or quota."""
     asked_at: Time | None
     """Time at which the slot was requested."""
     since: Time | None

@@ -57,7 +57,7 @@ class FreeCapacity:
     burst: float = 1.0
 
     def is_short_of(self, weight: int) -> bool:
-        """Return whether `weight` more does not fit now."""
+        """Return whether an additional `weight` does not fit now."""
         if self.free is not None and weight > self.free:
             is_alone = self.held == 0 and self.free > 0
             if not is_alone:

@@ -20,17 +20,17 @@ from penstock.monitoring.records import CustomerOrder, HealthWord
 LAST: Final = "\U0010ffff"
 OUTCOMES: Final = 14
 FAILURES_READ: Final = 200
-"""Maximum number of failures among which the last one of each cause is searched."""
+"""Maximum number of failures that are searched for the last one of each cause."""
 ENDED_READ: Final = 20_000
 """Maximum number of runs of history that are read for the last failures."""
 WEEK: Final = 7 * DAY
 TODAY_READ: Final = 5_000
-"""Runs of a customer that are counted in history, in addition to those in the counters."""
+"""Maximum number of runs of a customer that are counted in history, besides the counters."""
 DEAD_COUNTED: Final = 1_000
 BLOCK: Final = 2_000
-"""Customers that are read at a time, at most, where a filter excludes most."""
+"""Maximum number of customers read at a time if a filter excludes most of them."""
 CUSTOMERS_READ: Final = 10_000
-"""Customers that one page may read to find those that fit."""
+"""Maximum number of customers that one page reads to find those that match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class CustomerFilter:
 
 
 class ListedCustomer(NamedTuple):
-    """A customer at its place in a list: the number and the name that the list is ordered by."""
+    """A customer and its position in a list: the number and the name that order the list."""
 
     customer_key: int
     name: str
@@ -214,9 +214,9 @@ def _keep_first(found: dict[tuple[int, str], int], rows: Sequence[Row]) -> None:
 def customers_page(
     tx: Tx, wanted: CustomerFilter, order: CustomerOrder, after: tuple[int, str], limit: int
 ) -> tuple[list[ListedCustomer], tuple[int, str] | None]:
-    """Return customers that fit, in an order, and where to continue; None at the end.
+    """Return matching customers, in an order, and where to continue; None at the end.
 
-    after: the place and the name to continue after. At most `CUSTOMERS_READ` customers are read.
+    after: the position and the name to continue after. At most `CUSTOMERS_READ` customers are read.
     """
     found: list[ListedCustomer] = []
     read, block = 0, limit
@@ -238,7 +238,7 @@ def customers_page(
 def _customers_block(
     tx: Tx, wanted: CustomerFilter, order: CustomerOrder, after: tuple[int, str], most: int
 ) -> list[ListedCustomer]:
-    """Return the next customers in an order, and whether they fit."""
+    """Return the next customers in an order, and whether they match."""
     rank = None if wanted.health is None else RANKS[wanted.health]
     params = {
         "after": after[1], "first": wanted.prefix, "last": wanted.prefix + LAST, "most": most,
@@ -269,7 +269,7 @@ def customers_counted(tx: Tx, most: int) -> dict[HealthWord, int]:
 
 
 def customers_health(tx: Tx, keys: Sequence[int]) -> dict[int, CustomerState]:
-    """Return the facts that determine the health of customers, and their figures, by their keys."""
+    """Return the facts that determine the health of customers, and their figures, by key."""
     if not keys:
         return {}
     ids = {"ids": list(keys)}
@@ -296,7 +296,7 @@ def customers_health(tx: Tx, keys: Sequence[int]) -> dict[int, CustomerState]:
 
 
 def customer_facts(tx: Tx, keys: Sequence[int], most: int) -> dict[int, CustomerFacts]:
-    """Return the facts that determine the health of customers; count `most` dead letters."""
+    """Return the facts that determine the health of customers; count up to `most` dead letters."""
     ids = {"ids": list(keys)}
     slow: dict[int, LongExecution] = {}
     for key, name, took, usual_most in tx.rows("customer_slow", ids):
@@ -309,12 +309,12 @@ def customer_facts(tx: Tx, keys: Sequence[int], most: int) -> dict[int, Customer
 
 
 def customer_keys(tx: Tx, after: int, n: int) -> list[int]:
-    """Return the keys of customers after one."""
+    """Return the next keys of customers after a key."""
     return [row[0] for row in tx.rows("customer_keys", {"after": after, "n": n})]
 
 
 def customers_suspect(tx: Tx, since: int, n: int) -> list[int]:
-    """Return the keys of customers whose health changed probably; `since`: new dead letters."""
+    """Return keys of customers whose health has probably changed, or with dead letters `since`."""
     ranks = {"at_risk": RANKS["at_risk"], "paused": RANKS["paused"]}
     return [row[0] for row in tx.rows("customers_suspect", {**ranks, "since": since, "n": n})]
 

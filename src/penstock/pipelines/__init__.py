@@ -1,1 +1,1 @@
-"""Declarations of users: pipelines, phases, processors, needs, modes and parameters."""
+"""User declarations: pipelines, phases, processors, needs, modes and parameters."""

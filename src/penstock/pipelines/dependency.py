@@ -18,7 +18,7 @@ from penstock.core.clock import Micros
 from penstock.core.stored_json import NOT_SERIALIZED, to_json
 
 RowCounter: TypeAlias = Callable[..., int]
-"""A function from the partition, or the partition and the customer, to the rows expected."""
+"""A function that takes the partition, or partition and customer, and returns the expected rows."""
 
 
 class DependencyKind(StrEnum):

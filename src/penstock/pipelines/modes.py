@@ -4,7 +4,7 @@ A pipeline that declares no modes has `daily`, `manual` and `backfill`; `game_da
 that selects modes by the time of day. `select_mode` selects the requested mode, or one by the wall
 clock of the pipeline's timezone; `partition_of` returns the partition that a flow processes;
 `with_leniency` applies a pipeline's leniency. Nothing here reads a clock: functions take `now`.
-Gates, the orchestrator and declarations use it.
+Gates, the orchestrator and declarations use this module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leniency(StrEnum):
 
 
 def game_day_modes(*, overnight_until: str | None = None) -> tuple[Mode, ...]:
-    """Return a preset for pipelines around events of a day: five modes, three by the time of day.
+    """Return a preset for pipelines about daily events: five modes, three by the time of day.
 
     overnight (23:00-06:00) processes the day that ended, same_day (10:00-15:00, and the default)
     the current day, tomorrow (17:00-21:00) the next day; manual and backfill complete the set.
@@ -143,9 +143,9 @@ def partition_of(
 ) -> str:
     """Return the partition that a flow in this mode processes.
 
-    timezone: the pipeline's, for the mode's window. zone: where the partition is taken, the
-    config's; the pipeline's if None. A mode with `partition_days` counts days from the date on
-    which its window ends, outside the window or without one from today.
+    timezone: time zone of the pipeline, for the mode's window. zone: time zone of the config, which
+    determines the partition; the pipeline's if None. A mode with `partition_days` counts days from
+    the date on which its window ends; outside the window, or without one, from today.
     """
     place = timezone if zone is None else zone
     if rule is None or not mode.partition_days or rule.kind is not PartitionKind.DAY:

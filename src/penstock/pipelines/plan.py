@@ -49,9 +49,7 @@ class PhasePlan:
     expected: tuple[str, ...]
     terms: PhaseSettings
     fallback: int | None = None
-    """Minute of the day at which the scheduler starts it if the cascade has not; None if it never
-    does.
-    """
+    """Minute of the day at which the scheduler starts it if the cascade has not; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +126,9 @@ def mode_and_partition(
     source: str | None = None,
     zone: str | None = None,
 ) -> tuple[str, str]:
-    """Return the mode of a flow, and its partition unless the caller names one.
+    """Return the mode of a flow, and the partition that it processes.
 
-    zone: the time zone of the config, in which the partition is taken; the pipeline's if None. A
+    zone: the time zone of the config, which determines the partition; the pipeline's if None. A
     pipeline that declares no partition has one per occurrence.
     """
     timezone = definition["timezone"]
@@ -210,8 +208,8 @@ def needs_from_definition(
     outputs: bool = False,
     plan: Plan | None = None,
 ) -> tuple[Need, ...]:
-    """Return the dependencies that a gate probes, from JSON, which cannot hold functions for
-    counts.
+    """Return the dependencies that a gate probes, from JSON, which cannot contain counting
+    functions.
 
     outputs: return what is probed after the phase instead. plan: the plan in this mode, if it is
     known.

@@ -13,7 +13,7 @@ from penstock.core.redact import MASK, is_reference, is_secret_name, redact_text
 from penstock.pipelines.declare.endpoint import shown_url
 
 _USER_INFO: Final = re.compile(r"(://[^:/@\s]*):.*@", re.DOTALL)
-"""A password may contain any character, even an unencoded `/` or `@`."""
+"""Matches a password in an address; it may contain any character, even an unencoded `/` or `@`."""
 
 
 def warehouse_shown(address: str) -> str:

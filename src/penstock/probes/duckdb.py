@@ -141,7 +141,7 @@ class DuckDbWarehouse:
     def _is_lock(error: BaseException) -> bool:
         """Return whether another process holds the file, or a thread of this one is closing it.
 
-        Recognized by the message: the library's error types differ from version to version.
+        Recognized by the message: the library's error types differ between versions.
         """
         return any(words in str(error) for words in ("lock on file", "file handle conflict"))
 

@@ -38,7 +38,7 @@ from penstock.probes.protocol import (
 from penstock.probes.timestamps import days_before, parse_timestamp
 
 DAYS_PER_STATEMENT: Final = 400
-"""Maximum number of columns per result; the lowest bound among databases is 1,664."""
+"""Maximum number of columns per result; the lowest limit among the databases is 1,664."""
 FAULTS_MAX: Final = 1_000
 
 
@@ -57,7 +57,7 @@ class ProbeQueries:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """Equality key of questions to one warehouse, including a counting function."""
+        """Key that equal queries to one warehouse share; includes a counting function."""
         return (self.statements, self.days, self.dependency.expect.body)
 
 

@@ -36,7 +36,7 @@ class WireCaller:
     """Cached keys of customers."""
 
     def require(self, permission: Permission) -> None:
-        """Raise Forbidden without the permission."""
+        """Raise Forbidden if the caller lacks the permission."""
         if not self.role.has_permission(permission):
             raise Forbidden(f"The role {self.role.value} lacks the permission {permission.value}.")
 
@@ -72,7 +72,7 @@ class WireCaller:
         return known
 
     def or_empty(self, project: str, empty: T, read: Callable[[str | None], T]) -> T:
-        """Call `read` with the customer of a project; `empty` if it does not exist yet."""
+        """Call `read` with a project's customer; return `empty` if there is no such customer."""
         customer = self.customer(project)
         if customer is not None:
             try:

@@ -1,8 +1,8 @@
 """Declaration of the served methods, and the common handling of calls.
 
 A method is declared with its request and response types, the permission that it requires, and a
-function. Unary functions are synchronous and run on a few threads with a bounded queue before them;
-`Pull` and `StreamingPull` wait without a thread.
+function. Unary functions are synchronous and run on a few threads behind a bounded queue; `Pull`
+and `StreamingPull` wait without a thread.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class FrontEnd:
         return await self._threads.run(work)
 
     async def caller(self, metadata: Mapping[str, str]) -> WireCaller:
-        """Return the caller of a call by its metadata; raise Refused without a valid key."""
+        """Return the caller, from a call's metadata; raise Refused if it has no valid key."""
         header = metadata.get("authorization")
         if header is None and not self.options.needs_key:
             return self._local

@@ -94,7 +94,7 @@ class PubsubServer:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise SettingsError if the port is taken; gRPC would also log its own lines."""
+    """Raise SettingsError if the port is taken, before gRPC fails and logs its own errors."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -292,7 +292,7 @@ def snapshot_pb(snapshot: StoredSnapshot, project: str) -> Any:
 
 
 def time_of(pb: Any, field: str) -> datetime:
-    """Return the time of a timestamp."""
+    """Convert a protobuf timestamp; raise InvalidInput if it is out of range."""
     try:
         return datetime.fromtimestamp(pb.seconds, UTC) + timedelta(microseconds=pb.nanos // 1_000)
     except (ValueError, OverflowError, OSError):

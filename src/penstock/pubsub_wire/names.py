@@ -8,7 +8,7 @@ from penstock.core.errors import InvalidInput
 
 DELETED_TOPIC: Final = "_deleted-topic_"
 _DELETED: Final = "_deleted_"
-"""Start of the names that the bus gives to deleted topics."""
+"""Prefix of the names that the bus gives to deleted topics."""
 
 
 class ResourceName(NamedTuple):
@@ -45,7 +45,7 @@ def format_name(project: str, kind: str, name: str) -> str:
 
 
 def format_topic(project: str, name: str) -> str:
-    """Return the full name of a topic; a deleted one has Google's name for it."""
+    """Return the full name of a topic; `_deleted-topic_` for a deleted one, as in Google's API."""
     if name.startswith(_DELETED):
         return DELETED_TOPIC
     return format_name(project, "topics", name)

@@ -1,4 +1,4 @@
-"""Lists: a page of a use case as a response of Google's services."""
+"""Lists: converts pages that use cases return to responses of Google's services."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Listing(NamedTuple):
     def of_project(
         self, caller: WireCaller, project: str, pb: Any, read: Callable[..., Page[Any]]
     ) -> Any:
-        """Return a page of a project; an empty one if the project does not exist yet."""
+        """Return a page of a project's resources; empty if the project does not exist yet."""
 
         def found(customer: str | None) -> Any:
             return self.page(pb, read, customer=customer)

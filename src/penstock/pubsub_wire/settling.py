@@ -34,7 +34,7 @@ class SettledIds(NamedTuple):
 
 
 def check_pullable(sub: SubscriptionRow) -> None:
-    """Raise Conflict unless consumers pull the subscription."""
+    """Raise Conflict unless the subscription can be pulled."""
     if sub.detached_at is not None:
         raise Conflict(f"Subscription {sub.name} is detached from its topic.")
     if sub.kind != "pull":

@@ -42,7 +42,7 @@ Response: Any = types.StreamingPullResponse.pb()
 
 
 async def streaming_pull(front: FrontEnd, caller: WireCaller, context: Any) -> None:
-    """Serve one stream until the client ends it or an error does."""
+    """Serve one stream until the client or an error ends it."""
     request = await context.read()
     if request is grpc.aio.EOF:
         raise InvalidInput("subscription", "a first request that names a subscription", None)

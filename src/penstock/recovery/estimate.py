@@ -15,7 +15,7 @@ SAMPLES: Final = 140
 NEWEST: Final = 50
 """Number of newest durations used for an estimate that is not specific to a weekday."""
 WEEKDAY_MIN: Final = 5
-"""Minimum number of durations of a weekday for an estimate from these alone."""
+"""Minimum number of durations of a weekday for an estimate based on that weekday alone."""
 
 
 class PhaseDuration(NamedTuple):
@@ -39,7 +39,7 @@ def quantile(values: Sequence[Micros], share: float) -> Micros:
 
 
 def weekday_of(partition: str) -> int | None:
-    """Return the weekday of a partition by day or hour; None for others."""
+    """Return the weekday of a daily or hourly partition; None for others."""
     if len(partition) < len("2025-11-16") or partition[7] != "-":
         return None
     try:
@@ -49,7 +49,7 @@ def weekday_of(partition: str) -> int | None:
 
 
 def of_weekday(samples: Sequence[PhaseDuration], weekday: int | None) -> list[Micros]:
-    """Return the durations of a weekday if there are enough, else the newest of all."""
+    """Return the durations of a weekday if there are enough, else the newest of any weekday."""
     same = [one.duration_us for one in samples if one.weekday == weekday]
     if weekday is not None and len(same) >= WEEKDAY_MIN:
         return same
@@ -62,7 +62,7 @@ def weekday_estimate(
     samples: Mapping[str, Sequence[PhaseDuration]],
     weekday: int | None,
 ) -> Estimate | None:
-    """Return how long a flow of a weekday takes; None if no duration is recorded."""
+    """Return the estimated duration of a flow on a weekday; None if no duration is recorded."""
     return flow_estimate(
         plan, phases, {name: of_weekday(found, weekday) for name, found in samples.items()}
     )

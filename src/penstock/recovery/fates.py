@@ -39,7 +39,7 @@ STUCK: Final = "backfill_stuck"
 ALERT_RULES: Final = (PAUSED, FAILED, STUCK)
 """Rules of the alerts about a backfill; resuming or cancelling it resolves them."""
 COMPLETE: Final = "complete"
-"""Reasons for skipping a partition that needs no more work."""
+"""Reason for skipping a partition that needs no more work."""
 LOGGED_COMPLETE: Final = "complete"
 """Status of a complete phase in the log of phases."""
 ENDED: Final = (BackfillState.COMPLETE, BackfillState.FAILED, BackfillState.CANCELLED)
@@ -79,6 +79,6 @@ def failures(counts: Mapping[str, int]) -> int:
 
 
 def logged_complete(last: Iterable[str], statuses: Mapping[str, str]) -> bool:
-    """Return whether every last phase is logged as complete; statuses: the newest by phase."""
+    """Return whether all final phases are logged as complete; statuses: the newest, by phase."""
     names = list(last)
     return bool(names) and all(statuses.get(name) == LOGGED_COMPLETE for name in names)

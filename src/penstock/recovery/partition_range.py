@@ -1,4 +1,4 @@
-"""Ranges of partitions: every partition from a first to a last one, by the pipeline's rule.
+"""Ranges of partitions: all partitions between two given ones, by the pipeline's rule.
 
 Pure. Partitions that are text, or not declared, have no order: a request must list them.
 """

@@ -45,7 +45,7 @@ class Effect(Record):
     count: Annotated[int, Meta(ge=0)] | None = None
     """Number of affected items; null if nothing is counted."""
     names: list[str] = field(default_factory=list)
-    """The first of the affected ids, tables or partitions, at most 20."""
+    """Affected ids, tables or partitions: the first 20."""
 
 
 class BlastRadius(Record):
@@ -60,7 +60,8 @@ class BlastRadius(Record):
     flows: int
     """Number of flows that are opened or continued."""
     runs: int
-    """Number of runs that these start, without the items of processors that fan out and retries."""
+    """Number of runs that these start, excluding retries and the items of processors that fan out.
+    """
     tables: list[str]
     """Tables that are written again, as their processors declare."""
     limits: list[str]
@@ -79,7 +80,7 @@ class BackfillRequest(Record):
     first: _Partition | None = field(name="from", default=None)
     """First partition of the range, such as `2025-01-01`."""
     last: _Partition | None = field(name="to", default=None)
-    """Last partition of the range, included."""
+    """Last partition of the range, inclusive."""
     partitions: Annotated[list[_Partition], Meta(max_length=10_000)] = field(default_factory=list)
     """Partitions to process instead of a range, in this order."""
     customer: str | None = field(name="customer_id", default=None)
@@ -151,13 +152,13 @@ class Backfill(Record):
     done: int
     """Number of partitions that have ended or were skipped."""
     counts: dict[str, int]
-    """Number of partitions by state; states without any are left out."""
+    """Number of partitions by state; states without partitions are omitted."""
     progress: float = field(name="progress_percentage")
     """Share of the partitions that are done, from 0 to 100."""
     eta_at: Time | None
     """Estimated end at the current pace; null until a partition has ended, and after the end."""
     reason: str
-    """Reason that was given for it."""
+    """Reason given when it was started; empty if none was given."""
     opened_by: str
     """Name of the key, user or service that started it."""
     note: str | None
@@ -167,14 +168,14 @@ class Backfill(Record):
     created_at: Time
     """Time at which it was created."""
     ended_at: Time | None
-    """Time at which it ended; null while it has not."""
+    """Time at which it ended; null while it is in progress or paused."""
 
 
 class BackfillPartition(Record):
     """One partition of a backfill: its state, its flow and its times."""
 
     position: int
-    """Position in the order of starts, from 1."""
+    """Position in the start order, counted from 1."""
     partition: str
     """Name of the partition."""
     state: PartitionState
@@ -195,7 +196,7 @@ class BackfillStart(Record):
     """A backfill that was started, or would be."""
 
     is_dry_run: bool = field(name="dry_run")
-    """Whether nothing was changed."""
+    """Whether this was a dry run, which changes nothing."""
     backfill: Backfill | None
     """The backfill; null for a dry run."""
     impact: BlastRadius
@@ -221,7 +222,7 @@ class FlowReplay(Record):
     completions. Default: all.
     """
     entities: dict[str, list[str | int]] | None = None
-    """Ids by kind that incremental processors receive, instead of everything."""
+    """Entities that incremental processors receive instead of everything: ids by kind."""
     customer: str | None = field(name="customer_id", default=None)
     """Customer that the request concerns; `default` when omitted."""
     config: str | None = field(name="config_id", default=None)
@@ -246,7 +247,7 @@ class ReplayedFlow(Record):
     """The flow that a replay opened, or would open."""
 
     is_dry_run: bool = field(name="dry_run")
-    """Whether nothing was changed."""
+    """Whether this was a dry run, which changes nothing."""
     impact: BlastRadius
     """Effect of the action."""
     flow: Flow | None
@@ -280,7 +281,7 @@ class CancelStep(Record):
     """One step of cancelling by filter; repeat it until nothing is left."""
 
     is_dry_run: bool = field(name="dry_run")
-    """Whether nothing was changed."""
+    """Whether this was a dry run, which changes nothing."""
     impact: BlastRadius
     """Combined effect of all steps."""
     flows: list[str]
@@ -305,13 +306,13 @@ class SlowProcessor(Record):
     runs: int
     """Number of runs that the durations are based on."""
     p50: Seconds = field(name="p50_seconds")
-    """Median duration."""
+    """Median duration in seconds."""
     p95: Seconds = field(name="p95_seconds")
-    """95th percentile of the duration."""
+    """95th percentile of the duration in seconds."""
     longest: Seconds = field(name="max_seconds")
-    """Longest duration."""
+    """Longest duration in seconds."""
     total: Seconds = field(name="total_seconds")
-    """Sum of the durations."""
+    """Sum of the durations in seconds."""
 
 
 class ConfigEdit(Record):
@@ -365,7 +366,7 @@ class ConfigEditStep(Record):
     """One step of changing configs by filter; repeat it with `next_after` until that is null."""
 
     is_dry_run: bool = field(name="dry_run")
-    """Whether nothing was changed."""
+    """Whether this was a dry run, which changes nothing."""
     impact: BlastRadius
     """Effect of this step."""
     matched: int

@@ -105,7 +105,7 @@ class NewPartition(NamedTuple):
 
 
 class PartitionWork(NamedTuple):
-    """The newest flow of a partition, as far as it is known.
+    """The newest flow of a partition, if known.
 
     Flows are kept for days and the log of phases for a year: older ones are read from the log.
     """
@@ -115,6 +115,6 @@ class PartitionWork(NamedTuple):
     state: str | None = None
     """State of its newest flow; an open one takes precedence. None if no flow is kept."""
     is_logged: bool = False
-    """Whether the log of phases has a flow of it."""
+    """Whether the log of phases contains a flow of the partition."""
     is_complete: bool = False
     """Whether its last phases are logged as complete."""

@@ -4,7 +4,7 @@
         run = client.runs.submit(Submission(pipeline="nightly", customer="acme"))
         print(client.runs.get(run.run_id).state)
 
-`client` makes the requests from the declared routes, `transport` sends them. The command line uses
+`client` builds the requests from the declared routes, `transport` sends them. The command line uses
 it for `--url`.
 """
 

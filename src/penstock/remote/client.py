@@ -122,7 +122,7 @@ def _remote_class(kind: type[Any]) -> type[Any]:
 def _sending(use_case: Callable[..., Any], routes: Sequence[ApiRoute]) -> Callable[..., Any]:
     """Return a method that sends a request and returns the record in the response.
 
-    Of several routes, the first one is used whose path parameters are all given.
+    If there are several routes, the first one whose path parameters are all given is used.
     """
     signature = inspect.signature(use_case)
 
@@ -138,7 +138,7 @@ def _sending(use_case: Callable[..., Any], routes: Sequence[ApiRoute]) -> Callab
 
 
 def _check_filters(signature: inspect.Signature, route: ApiRoute, given: Mapping[str, Any]) -> None:
-    """Raise TypeError for a filter that the route does not have, which would be left out."""
+    """Raise TypeError for a filter that the route does not have, because it would be ignored."""
     if all(one.kind is not one.VAR_KEYWORD for one in signature.parameters.values()):
         return
     known = {one.name for one in route.binding.parameters} | set(signature.parameters)

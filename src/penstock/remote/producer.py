@@ -95,7 +95,7 @@ class SpoolingProducer:
         return self._produce(event_id, "publish", given)
 
     def submit(self, submission: Submission, *, key: str | None = None) -> Produced:
-        """Create a run; the key that makes it unique is chosen if it is omitted."""
+        """Create a run; if its idempotency key is omitted, one is chosen."""
         event_id = new_correlation_id()
         given = {"submission": to_json_value(submission), "key": key or event_id}
         return self._produce(event_id, "submit", given)
@@ -118,7 +118,7 @@ class SpoolingProducer:
         return self._produce(new_correlation_id(), "complete", given)
 
     def waiting(self) -> list[SpooledEvent]:
-        """Return the events that wait for their delivery, oldest first."""
+        """Return the events that wait for delivery, oldest first."""
         with self._mutex:
             return list(self._spool.waiting())
 

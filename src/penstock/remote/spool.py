@@ -35,7 +35,7 @@ class SpoolFull(PenstockError):
 
 
 class SpooledEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that waits for its delivery."""
+    """An event that waits for delivery."""
 
     event_id: str
     """Id chosen when it was spooled; the ids of its messages, run or report derive from it."""
@@ -105,7 +105,7 @@ class Spool:
         yield from _events(_content(self.folder / EVENTS)[self._done :])
 
     def delivered(self, event: SpooledEvent) -> None:
-        """Count the oldest event as delivered. `checkpoint`, or every 50th call, stores that."""
+        """Mark the oldest event as delivered. `checkpoint`, or every 50th call, stores the mark."""
         self._done += len(_line(event))
         self._unmarked += 1
         if self.is_empty or self._unmarked >= MARK_EVERY:

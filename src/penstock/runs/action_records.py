@@ -27,17 +27,17 @@ class RunMessage(Record):
     """A message that a run publishes."""
 
     topic: Annotated[str, Meta(max_length=255)]
-    """Topic of the run's customer, or else of the system."""
+    """Name of the topic: one of the run's customer, or else a system topic."""
     data: bytes = b""
     """Payload of the message, base64-encoded."""
     attributes: dict[str, str] = field(default_factory=dict)
-    """Attributes of the message, string values by name; run and correlation id are added."""
+    """Attributes of the message, strings by name; the run id and correlation id are added."""
     ordering_key: str | None = None
     """Messages with the same key are delivered in publish order."""
     dedupe_id: str | None = None
     """Publishing the same id again on the topic returns the first message."""
     key: ActionKey | None = None
-    """The action is performed once for each key of the processor and customer."""
+    """Idempotency key: the action is performed once per key, processor and customer."""
 
 
 class RunSubmission(Record):
@@ -60,7 +60,7 @@ class RunSubmission(Record):
     mode: str | None = field(name="processing_mode", default=None)
     """Mode in which the processor's gate decides."""
     key: ActionKey | None = None
-    """The action is performed once for each key of the processor and customer."""
+    """Idempotency key: the action is performed once per key, processor and customer."""
 
 
 class RunTrigger(Record):
@@ -83,7 +83,7 @@ class RunTrigger(Record):
     priority: int | None = field(name="execution_priority", default=None)
     """Priority from 1 to 10; the opening run's priority when omitted."""
     key: ActionKey | None = None
-    """The action is performed once for each key of the processor and customer."""
+    """Idempotency key: the action is performed once per key, processor and customer."""
 
 
 class RunActions(Record):
@@ -151,7 +151,7 @@ class RunCheckpoint(Record):
     saved_at: Time | None
     """Time at which it was saved; null if it never was."""
     saved_by: str | None
-    """Attempt that saved it (`run_…`); null if there is none."""
+    """Attempt that saved it (`run_…`); null if it was never saved."""
 
 
 class SubFlow(Record):

@@ -1,4 +1,4 @@
-"""The admitter: makes due runs claimable and raises the priority level of runs that waited long.
+"""The admitter: makes due runs claimable and raises the level of runs that have waited long.
 
 Runs that need limits are put into the limits' queues here, in batches, so that submitting a run
 never waits for a limit's lock. A transaction that frees capacity also promotes the next runs. As a
@@ -72,7 +72,7 @@ class Admitter:
         self._tokens_at = FAR_FUTURE
 
     def run_once(self) -> AdmissionCounts:
-        """Admit all due runs; once a minute raise the level of those that waited long."""
+        """Admit all due runs; once a minute, raise the level of runs that have waited long."""
         admitted: dict[int, int] = {}
         while True:
             part = self._store.write(lambda tx: run_admit_due(tx, self._batch))
@@ -137,7 +137,7 @@ class Admitter:
             after = done[0] - 1 if done[1] else done[0]
 
     def _enqueue(self) -> tuple[int, AdmitResult]:
-        """Put every run that needs limits into their queues."""
+        """Put every run that needs limits into the queues of those limits."""
         lined, promoted = 0, AdmitResult()
         while True:
             count, part = self._store.write(lambda tx: queue_enter(tx, self._batch))

@@ -127,7 +127,7 @@ def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> RunEnd:
 def expired(held: HeldRun, *, waited_us: int) -> RunEnd:
     """Return the result of a run that was not started in time: neither retried nor dead.
 
-    waited_us: how long it could wait from the time at which it was due.
+    waited_us: how long it was allowed to wait after it was due.
     """
     wait = format_duration(waited_us)
     details = json.dumps({"message": f"not started within {wait} of {iso(held.scheduled_time)}"})

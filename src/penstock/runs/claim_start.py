@@ -27,7 +27,7 @@ LEVELS: Final = range(10, 0, -1)
 
 
 class ClaimStart:
-    """The starts of one claimer, whose pool and processors never change. Not thread-safe."""
+    """Start positions of one claimer; its pool and processors never change. Not thread-safe."""
 
     def __init__(self) -> None:
         self._raised: deque[tuple[float, dict[int, int]]] = deque()

@@ -24,7 +24,8 @@ def quantile(ordered: Sequence[Micros], share: float) -> Micros:
 def remaining(durations: Sequence[Micros], elapsed: Micros, share: float) -> Micros | None:
     """Return the quantile of the remaining time of work that has taken `elapsed` so far.
 
-    None with too few durations. If it is slower than all of them, a share of the elapsed time.
+    None if there are too few durations; a share of the elapsed time if the work is slower than all
+    of them.
     """
     if len(durations) < SAMPLES_MIN:
         return None

@@ -48,7 +48,7 @@ def ended_event(end: RunEnd, stored: FinishedRun, held: HeldRun | None) -> RunEn
 
 
 def wants_ends(events: Events) -> bool:
-    """Return whether ended runs have subscribers, each or as batches."""
+    """Return whether events of ended runs have subscribers, singly or in batches."""
     return events.wants(RunsEnded) or events.wants(RunEnded)
 
 
@@ -58,7 +58,7 @@ def emit_ends(
     stored: Sequence[FinishedRun],
     runs: Sequence[HeldRun | None],
 ) -> None:
-    """Emit the stored ends: as a batch, and one by one if that has subscribers.
+    """Emit events of the stored ends: as a batch, and singly if single events have subscribers.
 
     The arguments have the same order: ends, stored results, runs as claimed.
     """

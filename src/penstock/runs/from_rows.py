@@ -194,7 +194,7 @@ def artifact_record(row: KeptArtifact) -> Artifact:
 
 
 def counts_record(seen: RunTally) -> RunCounts:
-    """Return the record of numbers of runs."""
+    """Return the record of run counts."""
 
     def ended(state: RunState) -> int | None:
         return None if seen.ended is None else seen.ended.get(state, 0)

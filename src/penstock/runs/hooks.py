@@ -1,4 +1,4 @@
-"""Hooks with which the run queue calls higher packages; connected in `penstock.wiring`."""
+"""Hooks through which the run queue calls higher packages; connected in `penstock.wiring`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RetryTerms(NamedTuple):
 
 
 on_finished: Hook[[Tx, Sequence[FinishedRun]]] = Hook("runs.on_finished")
-"""Called in the transaction that ends runs: config health, flows that they opened."""
+"""Called in the transaction that ends runs: updates config health and the flows they opened."""
 
 complete_flows: Provider[[Tx, Sequence[FinishedRun], list[CompletionEvent] | None], None] = (
     Provider("runs.complete_flows")
@@ -46,8 +46,8 @@ lock_config: Provider[[Tx, int], None] = Provider("runs.lock_config")
 retry_terms: Provider[[Tx, RunRow, ProcessorKey, list[RunRow]], RetryTerms | None] = Provider(
     "runs.retry_terms"
 )
-"""Terms of the retry of a run under its config and the config's live runs; Conflict when overlap
-forbids one.
+"""Terms of the retry of a run under its config and the config's live runs; raises Conflict if the
+overlap policy forbids it.
 """
 
 gate_runs: Provider[[Tx, Sequence[NewRun]], list[NewRun]] = Provider("runs.gate_runs")
@@ -70,7 +70,7 @@ check_messages: Provider[[Tx, CustomerKey, Sequence[RunMessage]], None] = Provid
 publish_messages: Provider[[Tx, Sequence[tuple[CustomerKey, RunMessage]]], list[int]] = Provider(
     "runs.publish_messages"
 )
-"""Publish messages of runs; the ids are in their order."""
+"""Publish messages of runs; returns their ids in order."""
 
 check_trigger: Provider[[Tx, NameResolver, ActionOwner, RunTrigger], None] = Provider(
     "runs.check_trigger"
@@ -80,7 +80,7 @@ check_trigger: Provider[[Tx, NameResolver, ActionOwner, RunTrigger], None] = Pro
 open_flow: Provider[[Tx, Transactions, NameResolver, ActionOwner, RunTrigger], int] = Provider(
     "runs.open_flow"
 )
-"""Open a flow for a run, or find the existing one; the id of the flow."""
+"""Open a flow for a run, or find the existing one; returns the id of the flow."""
 
 find_sub_flow: Provider[[Tx, NameResolver, HeldRun, str, RunTrigger], SubFlow | None] = Provider(
     "runs.find_sub_flow"
@@ -90,7 +90,7 @@ find_sub_flow: Provider[[Tx, NameResolver, HeldRun, str, RunTrigger], SubFlow | 
 suspend_for_flow: Provider[
     [Tx, Transactions, NameResolver, HeldRun, tuple[str, RunTrigger]], bool
 ] = Provider("runs.suspend_for_flow")
-"""Suspend a run until a flow ends, which is opened if necessary; False if its token is stale."""
+"""Suspend a run until a flow ends; opens the flow if necessary. False if the token is stale."""
 
 sub_flows_of: Provider[[Tx, int], list[SubFlow]] = Provider("runs.sub_flows_of")
 """The flows that a run waited for."""

@@ -77,7 +77,7 @@ class Submission(Record):
     ordering_key: str | None = None
     """Runs with the same key are executed one after another."""
     correlation_id: str | None = None
-    """Correlation id of the new work; an existing one continues its trace."""
+    """Correlation id of the new work; reuse an existing one to continue its trace."""
     mode: str | None = field(name="processing_mode", default=None)
     """Mode in which the processor's gate decides; `manual` when omitted, which never waits. A
     processor without needs has no gate."""
@@ -142,8 +142,9 @@ class Run(Record):
     max_duration: Minutes | None = field(name="max_execution_duration_minutes")
     """Minutes after which the run ends in state TIMEOUT; null after it has ended."""
     expires_at: Time | None
-    """Time at which the run ends in state EXPIRED unless it starts before; null if it does not
-    expire and once it has started."""
+    """Time at which the run ends in state EXPIRED unless it starts earlier; null if it does not
+    expire or has started.
+    """
     timeout_at: Time | None
     """Time at which the run times out; null before it starts and after it has ended."""
     claimed_by: str | None
@@ -174,7 +175,7 @@ class Run(Record):
     stages: dict[str, Seconds] | None
     """Duration in seconds by stage, such as `extract`; null if none was measured."""
     estimated_cost: float | None
-    """Cost by the pipeline's rates per second and per gigabyte; null before the end."""
+    """Cost at the pipeline's rates per second and per gigabyte; null before the run ends."""
     attempt: int = field(name="attempt_number")
     """Number of this attempt, counted from 1."""
     max_attempts: int | None
@@ -216,7 +217,7 @@ class Run(Record):
 
 
 class RunCounts(Record):
-    """Numbers of runs by state: active ones now, and those that ended in the last 24 hours."""
+    """Run counts by state: active runs now, and runs that ended in the last 24 hours."""
 
     as_of: Time
     """Time at which the runs were counted, by the database clock."""
@@ -229,7 +230,7 @@ class RunCounts(Record):
     pending: int
     """Number of pending runs: ready, later, paused and waiting ones."""
     ready: int
-    """Number of pending runs that wait for a worker only."""
+    """Number of pending runs that wait only for a worker."""
     later: int
     """Number of pending runs that are not due yet."""
     paused: int
@@ -239,9 +240,11 @@ class RunCounts(Record):
     has_more_pending: bool
     """Whether there are more pending runs than the 10,000 that were counted."""
     completed: int | None
-    """Number of runs that completed; null, as are those below, for one pipeline or processor."""
+    """Number of runs that completed; this and the counts below are null if filtered by pipeline or
+    processor.
+    """
     failed: int | None
-    """Number of runs that failed, attempts that were retried included."""
+    """Number of runs that failed, including attempts that were retried."""
     timeout: int | None
     """Number of runs that timed out."""
     cancelled: int | None
@@ -312,7 +315,7 @@ class SimilarRuns(Record):
     fingerprint: str
     """Fingerprint of the error, as in the groups of dead letters."""
     runs: int
-    """Number of such runs, the run itself included; 1,000 if there are more."""
+    """Number of such runs, including this one; 1,000 if there are more."""
     customers: int
     """Number of customers that own these runs."""
     first_at: Time
@@ -351,7 +354,7 @@ class RunDetail(Record):
     changed: RunInput | None = None
     """Input of an incremental processor; null for other processors."""
     similar: SimilarRuns | None = None
-    """Dead runs that failed the same way; null unless the run failed and there is one."""
+    """Dead runs that failed the same way; null if the run did not fail or there are none."""
     still_kept_until: Time | None = None
     """Time until which the ended run is kept; null for a live run, and if retention was never
     applied."""

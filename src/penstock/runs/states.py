@@ -17,11 +17,11 @@ from typing import Final
 from penstock.core.errors import IllegalTransition
 
 MAX_LAPSES: Final = 5
-"""Number of lapsed claims that fails a run; earlier lapses return it to the queue."""
+"""Number of lapsed claims after which a run fails; earlier lapses return it to the queue."""
 
 
 class RunState(StrEnum):
-    """Lifecycle state of a run; five of them are final."""
+    """Lifecycle state of a run; five states are final."""
 
     PENDING = "PENDING"
     CLAIMED = "CLAIMED"

@@ -46,8 +46,8 @@ from penstock.runs.store.runs import run_lapse_many, run_unblock
 BATCH = 500
 OVERDUE_GRACE_US = 15 * SECOND
 RETURN_GRACE_US = 15 * SECOND
-"""How long after a database outage sessions and leases are not expired: their holders could not
-renew them and will do so with their next heartbeat.
+"""Grace period after a database outage, in which sessions and leases are not expired: their holders
+could not renew them and will do so with their next heartbeat.
 """
 
 
@@ -219,7 +219,7 @@ class Sweeper:
 
 
 def _stuck(tx: Tx, run_id: int, error: Exception) -> None:
-    """Open an alert about a run that cannot be ended; it is tried again after a while."""
+    """Open an alert about a run that cannot be ended; the sweeper tries again later."""
     alert_open(
         tx,
         NewAlert(

@@ -69,7 +69,7 @@ def event_start(
 ) -> EventStart:
     """Return the values that a run takes from a message; raise InvalidInput if they are invalid.
 
-    own: the config's parameters as JSON text. schema: that of the pipeline's parameters.
+    own: the config's parameters as JSON text. schema: the schema of the pipeline's parameters.
     """
     raw, attributes = message
     wanted: dict[str, Any] = {} if mapping is None else json.loads(mapping)

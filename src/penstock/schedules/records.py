@@ -80,18 +80,18 @@ class Config(Record):
     event_topic: str | None = None
     """Topic whose messages start the config; null unless the type is EVENT_DRIVEN."""
     event_filter: str | None = None
-    """Filter expression; only matching messages start the config, all of them if it is null."""
+    """Filter expression; only matching messages start the config. Null: all messages do."""
     event_mapping: JsonObject | None = None
-    """Sources of `parameters` and a template of the `partition` in the message that starts a run,
-    such as `attributes.league` and `{data.day}`; null selects declared parameters by name, and the
-    attribute `partition`.
+    """Where `parameters` and `partition` are found in the message that starts a run, such as
+    `attributes.league` and `{data.day}`; if null, declared parameters are taken from the data by
+    name, and the partition from the attribute `partition`.
     """
     parameters: JsonObject = field(default_factory=dict)
     """Parameters of the runs, validated by the pipeline's schema. A secret is a reference:
     `{"$secret": "name"}`."""
     retry: JsonObject | None = field(name="retry_config", default=None)
     """Retry settings: max_attempts, base_delay_minutes, backoff_multiplier, max_delay_minutes,
-    timeout_multiplier; null for the pipeline's."""
+    timeout_multiplier; null for the pipeline's settings."""
     priority: int = 5
     """Priority from 1 to 10; runs with 10 are claimed first."""
     max_duration: Minutes | None = field(name="max_execution_duration_minutes", default=None)
@@ -109,7 +109,7 @@ class Config(Record):
     catch_up_window: Minutes = field(
         name="catch_up_window_minutes", default_factory=lambda: minutes(DAY)
     )
-    """Minutes back that `catch_up: all` reaches."""
+    """How many minutes back `catch_up: all` reaches."""
     overlap: OverlapName = "skip"
     """Handling of an occurrence while an earlier run is active."""
     jitter: Seconds = field(name="jitter_seconds", default_factory=lambda: seconds(0))
@@ -197,7 +197,7 @@ class ConfigChange(Record):
     parameters: JsonObject | UnsetType | None = UNSET
     """Parameters of the runs, which replace the current ones; null keeps the current value."""
     retry: JsonObject | UnsetType | None = field(name="retry_config", default=UNSET)
-    """Retry settings; null for the pipeline's."""
+    """Retry settings; null for the pipeline's settings."""
     priority: int | UnsetType | None = UNSET
     """Priority from 1 to 10, highest first; null keeps the current value."""
     max_duration: Minutes | UnsetType | None = field(
@@ -213,7 +213,7 @@ class ConfigChange(Record):
     catch_up_window: Minutes | UnsetType | None = field(
         name="catch_up_window_minutes", default=UNSET
     )
-    """Minutes back that `catch_up: all` reaches; null keeps the current value."""
+    """How many minutes back `catch_up: all` reaches; null keeps the current value."""
     overlap: OverlapName | UnsetType | None = UNSET
     """Handling of an occurrence while an earlier run is active; null keeps the current value."""
     jitter: Seconds | UnsetType | None = field(name="jitter_seconds", default=UNSET)
@@ -319,8 +319,9 @@ class DueConfig(Record):
     at: Time = field(name="scheduled_time")
     """Its first scheduled time in the window."""
     starts_at: Time
-    """Time at which that occurrence starts: the scheduled time and the config's share of its
-    jitter."""
+    """Time at which that occurrence starts: the scheduled time plus the config's fixed delay within
+    its jitter.
+    """
     occurrences: int
     """Number of occurrences in the window, at most 1,000."""
     is_paused: bool

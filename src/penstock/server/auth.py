@@ -119,7 +119,7 @@ class KeyCache:
         self._run_secret = secret
 
     async def authenticate(self, text: str) -> _Known:
-        """Return the entry of a key, from the cache or the database; raise Refused without one."""
+        """Return the entry of a key, from the cache or the database; raise Refused if unknown."""
         known = self.cached(text)
         if known is not None:
             return known

@@ -18,7 +18,7 @@ class TickReport:
 
 
 Trigger: TypeAlias = Callable[[int | None, float], TickReport]
-"""Runs a tick, given configs per batch (None for the setting) and seconds."""
+"""Runs a tick; takes the configs per batch (None for the setting) and the seconds it may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

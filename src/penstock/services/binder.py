@@ -1,9 +1,9 @@
 """The binder: serves bound subscriptions inside the store.
 
-A message bound to a processor becomes a run of it, a message bound to completions reports one, and
-a message on the topic of event-driven configs starts those configs. Each effect is committed in the
-transaction that acks the message, so a crash leaves both or neither. The binder calls the same use
-cases as other callers.
+A message bound to a processor becomes a run of that processor, a message bound to completions
+reports a completion, and a message on the topic of event-driven configs starts those configs. Each
+effect is committed in the transaction that acks the message, so a crash leaves both or neither. The
+binder calls the same use cases as other callers.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Binder:
         batch: int = BATCH,
         threads: int = 0,
     ) -> None:
-        """Serve the bound subscriptions of `store`; with `threads`, customers concurrently."""
+        """Serve the bound subscriptions of `store`; `threads` serve customers concurrently."""
         self._store = store
         self._names = NameResolver(store)
         self._client = Client(store, actor=ACTOR, names=self._names)

@@ -2,11 +2,11 @@
 
 Sending is a subscription to the local topic: while the broker is down, messages wait in the store,
 in the order of their keys, and no attempt is counted. A message that is sent again has the same
-dedupe id, or on a broker without dedupe ids the same attribute, by which the bridge of another
-installation recognises it. Receiving publishes to the local topic under
-the message's id, then acks: a crash between the two repeats the message, and its dedupe id prevents
-a second effect. A message that one side cannot accept becomes a dead letter, never an error of the
-service. Any number of processes may run it.
+dedupe id or, on a broker without dedupe ids, the same attribute, which the bridge of another
+installation uses to recognize it. Receiving publishes to the local topic under the message's id,
+then acks: a crash between the two repeats the message, and its dedupe id prevents a second effect.
+A message that one side cannot accept becomes a dead letter, never an error of the service. Any
+number of processes may run it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Bridge:
         self._prepare_at = float("-inf")
 
     def run_once(self) -> BridgeCounts:
-        """Transfer ready messages in both directions, a bounded number."""
+        """Transfer a bounded number of ready messages in both directions."""
         remote = self._prepared()
         sent = dead = received = 0
         for topic in self._sent:

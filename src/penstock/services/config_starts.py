@@ -65,8 +65,9 @@ class ConfigStarts:
     ) -> int:
         """Start the configs that messages address; return how many messages were acked.
 
-        A message that starts nothing is acked with others, and one that starts few configs in the
-        transaction that starts them. The others need several transactions.
+        A message that starts no config is acked together with others. One that starts a few configs
+        is acked in the transaction that starts them; one that starts many needs several
+        transactions.
         """
         later: dict[int, LeasedDelivery] = {}
 

@@ -22,7 +22,7 @@ IDLE_LIMIT_US = 7 * DAY
 COHORTS_US = 2 * DAY
 """How long the sums of an occurrence are kept."""
 COHORT_SUMS = 50_000
-"""Deltas of occurrences that one step aggregates: the newest."""
+"""Maximum number of occurrence deltas that one step aggregates, newest first."""
 CHANGES_US = 7 * DAY
 """How long alert changes that no alert sender has read are kept."""
 
@@ -231,7 +231,7 @@ def _prune_closed(tx: Tx, now: int, retention: Retention) -> dict[str, int]:
 
 
 def _prune_journal(tx: Tx, retention: Retention) -> dict[str, int]:
-    """Delete entries of blocks sealed before the retention; unsealed entries are kept.
+    """Delete entries of blocks sealed before the retention period; unsealed entries are kept.
 
     From then on, verification only checks the chain of those blocks (`journal_pruned_to`).
     """

@@ -164,7 +164,7 @@ class PruneCounts:
 
 
 class Pruner:
-    """Service that keeps hot tables small: future partitions, folded sums, retention."""
+    """Service that keeps hot tables small: future partitions, aggregated sums, retention."""
 
     name = "pruner"
 

@@ -48,7 +48,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     """Hash of all rows, in the order of their keys."""
     previous: str
-    """Hash of the entry before it; empty for the first."""
+    """Hash of the previous entry; empty for the first."""
     files: list[StoredFile]
 
     @property

@@ -79,7 +79,7 @@ def ship(app: App) -> None:
 def reset(app: App, yes: bool) -> None:
     """Reset the progress of the sink, so that everything still stored is shipped again.
 
-    Use this after losing a sink. Start with an empty folder: a sink with other batches is refused.
+    Use this after losing a sink. Start with an empty folder: a sink with other batches is rejected.
     """
     name = sink_name(app.settings())
     if not yes:
@@ -128,7 +128,7 @@ def query(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of DuckDB or BigQuery, whose times are in UTC, as JSON has it."""
+    """Return a DuckDB or BigQuery value, whose times are in UTC, as a JSON value."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat() + "Z"
     if isinstance(value, date):

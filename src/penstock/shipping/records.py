@@ -15,7 +15,7 @@ class ShippedLog(Record):
     batches: int
     """Number of batches that the sink has."""
     rows: int
-    """Number of rows in them."""
+    """Number of rows in these batches."""
     position: str
     """Last block of the journal that was shipped, or the time up to which rows were shipped; empty
     before the first."""
@@ -29,7 +29,7 @@ class ShippedLog(Record):
     error: str | None
     """Why the last attempt failed; null if it did not."""
     failed_at: Time | None
-    """Time since which attempts have failed; null if the last one succeeded."""
+    """Time at which attempts began to fail; null if the last one succeeded."""
 
 
 class SinkStatus(Record):
@@ -42,7 +42,7 @@ class SinkStatus(Record):
     backlog: int
     """Number of rows of all logs that the sink does not have yet."""
     logs: list[ShippedLog]
-    """The logs."""
+    """Progress of each log."""
 
 
 class SinkProblem(Record):
@@ -66,7 +66,7 @@ class VerifiedLog(Record):
     rows: int
     """Number of rows that were read from the sink."""
     compared: int
-    """Number of those that the database still has; they were compared."""
+    """Number of these rows that the database still has; they were compared with it."""
     sealed_blocks: int
     """Number of sealed blocks of the journal whose hashes were recomputed from the sink."""
 

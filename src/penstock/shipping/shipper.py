@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 100_000
 AHEAD_ROWS: Final = 5_000
-"""Number of rows of a batch above which the next batch is read while it is written."""
+"""Number of rows above which the next batch is read while the current one is written."""
 BATCHES_MAX: Final = 200
 """Maximum number of batches per log in one pass."""
 FIRST: Final = 400 * DAY
@@ -64,8 +64,8 @@ class Shipper:
     """Service that ships to one sink.
 
     The order is: read, write the batch and its manifest entry, store the position. After a crash
-    between the last two, the number of the newest entry shows it. A sink that fails delays shipping
-    and nothing else: the pass ends, and the next one tries again.
+    between the last two steps, the newest manifest entry shows that the batch was stored. A sink
+    that fails delays shipping and nothing else: the pass ends, and the next one tries again.
     """
 
     name = "shipper"

@@ -145,7 +145,7 @@ def _with_customers(tx: Tx, rows: list[Row]) -> list[Row]:
 
 
 def log_first(tx: Tx, table: ShippedTable, after: Micros, until: Micros) -> Micros | None:
-    """Return when the first row of a log in a time was recorded; None if there is none."""
+    """Return the time of the first row of a log within a time range; None if there is none."""
     window = DAY
     while after < until:
         to = min(until, after + window)

@@ -14,7 +14,7 @@ class ShippedTable:
 
     name: str
     columns: tuple[tuple[str, Form], ...]
-    """Names and types, in the order of the rows; a time is in microseconds."""
+    """Names and types of the columns, in row order; a time is in microseconds."""
     key: tuple[str, ...]
     """Columns that permanently identify a row."""
     dated_by: str

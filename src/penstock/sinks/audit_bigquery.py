@@ -1,4 +1,4 @@
-"""Audit sink of BigQuery tables: one table for each log, one load job for each batch.
+"""Audit sink in BigQuery: one table for each log, one load job for each batch.
 
 A load job is atomic, and its id can be used once. The id names the table, the time at which the
 table was created and the number of the batch, so that only one of two writers succeeds, and a

@@ -76,7 +76,7 @@ def _check_statement(duckdb: Any, text: str) -> None:
 
 
 def _view(table: ShippedTable, paths: list[Path]) -> str:
-    """Return the statement that makes the view of a log; without files it has no rows."""
+    """Return the statement that creates the view of a log; without files the view has no rows."""
     if paths:
         files = ", ".join(map(_quoted, paths))
         source = f"SELECT * FROM read_parquet([{files}], hive_partitioning = true)"

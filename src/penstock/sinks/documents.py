@@ -36,7 +36,7 @@ def written_fields(write: Upsert, there: Document | None) -> dict[str, Any]:
 
 
 def json_text(fields: Mapping[str, Any], default: Callable[[Any], Any] | None = None) -> str:
-    """Return fields as JSON; `default` converts values of types that a sink has in addition."""
+    """Return fields as JSON; `default` converts values of types that only the sink supports."""
     try:
         return json.dumps(fields, allow_nan=False, separators=(",", ":"), default=default)
     except (TypeError, ValueError, RecursionError) as error:

@@ -47,7 +47,7 @@ class Slos:
     ) -> Page[Slo]:
         """List service levels by pipeline, mode and phase, with their error budgets.
 
-        For a customer its own results are counted, against its own targets where it has any.
+        For a customer, only its own results are counted, against its own targets if it has any.
         """
 
         def read(after: Sequence[Any] | None) -> list[tuple[SloRow, Slo]]:

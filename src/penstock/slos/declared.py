@@ -24,7 +24,7 @@ _Percent: TypeAlias = Annotated[float, Meta(ge=0, le=100)]
 
 
 class TargetSpec(Record):
-    """A target or an objective of the settings; a field that is omitted matches everything."""
+    """A target or an objective in the settings; a field that is omitted matches everything."""
 
     pipeline: _Text | None = None
     mode: _Text | None = None
@@ -92,7 +92,7 @@ def override_of(
     phase: str,
     customer: str | None,
 ) -> TargetChange:
-    """Return target and objective of the most specific entries that match; the later of equals.
+    """Return target and objective of the most specific entries that match; later entries win ties.
 
     customer: None for entries that apply to every customer. An entry without a phase applies to
     whole flows.

@@ -1,8 +1,8 @@
 """Measures of service levels, error budgets and burn rates. Pure.
 
-An objective is the percent of results that must reach the target. The rest is the error budget: at
-95 %, five of a hundred results may miss. The burn rate compares the misses of a short window with
-the sustainable rate: at 1, the budget is used up exactly at the end of the window.
+An objective is the percentage of results that must reach the target. The rest is the error budget:
+at 95 %, five of a hundred results may miss. The burn rate compares the misses of a short window
+with the sustainable rate: at 1, the budget is used up exactly at the end of the window.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MEASURES: Final[Mapping[str, MeasureTerms]] = {
 
 
 def compliance(sums: Sums) -> float | None:
-    """Return the percent of results that reached the target; None without results."""
+    """Return the percentage of results that reached the target; None without results."""
     return 100 * sums.good / sums.total if sums.total else None
 
 

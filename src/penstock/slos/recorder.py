@@ -165,7 +165,7 @@ class SloRecorder:
         return len(rows), added
 
     def _late(self, tx: Tx) -> int:
-        """Record open flows and phases whose time has passed."""
+        """Record open flows and phases whose target time has passed."""
         assert self._targets is not None
         latency = self._targets.latency
         now, late = tx.now(), []

@@ -52,16 +52,17 @@ class Slo(Record):
     """Seconds (latency), percent (completeness) or score (quality) to reach; null if none is
     declared, or for a measure that is itself a percentage."""
     objective_percentage: float
-    """Percent of results that must reach the target."""
+    """Percentage of results that must reach the target."""
     met: int
     """Results in the window that reached it."""
     missed: int
     """Results in the window that did not."""
     compliance_percentage: float | None
-    """Percent of results that reached it; null if there are no results."""
+    """Percentage of results that reached it; null if there are no results."""
     budget_left: float | None
-    """Share of the error budget that is left: 1 untouched, 0 used up, negative overdrawn; null
-    without results."""
+    """Share of the error budget that is left: 1 if untouched, 0 if used up, negative if overdrawn;
+    null if there are no results.
+    """
     burn_rate: float | None
     """Rate at which the last hour used the budget, where 1 is sustainable; null if that hour has no
     results."""
@@ -85,11 +86,11 @@ class SloBreach(Record):
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     mode: str | None
-    """Mode; null for a run outside a flow."""
+    """Mode of the flow; null for a run outside a flow."""
     phase: str | None
-    """Phase; null for a whole flow."""
+    """Name of the phase; null for a whole flow."""
     partition: str | None
-    """Partition; null for a run without one."""
+    """Partition of the data; null for a run without one."""
     subject: str
     """Id of the flow (`flow_…`) or run (`run_…`)."""
     expected_by: Time

@@ -124,7 +124,7 @@ class BreachRow(NamedTuple):
 
 
 class RunSlice(NamedTuple):
-    """Ended runs that one transaction folds: all up to a time."""
+    """Ended runs that one transaction folds: all that ended up to a time."""
 
     end: int
     is_full: bool

@@ -142,7 +142,7 @@ def next_slice(tx: Tx, after: Micros, until: Micros, slice_us: Micros) -> RunSli
 
 
 def runs_fold(tx: Tx, position: str, *, lag_us: Micros, window_us: Micros) -> bool:
-    """Add ended runs to their hours, at most an hour of them. Return whether more are waiting."""
+    """Add at most an hour of ended runs to the hourly counts. Return whether more are left."""
     now = tx.now()
     until = now - lag_us
     after = position_get(tx, position, now - window_us)
@@ -170,13 +170,13 @@ def position_set(tx: Tx, name: str, value: Micros) -> None:
 
 
 def slos_prune(tx: Tx, before: Micros, n: int = 5_000) -> None:
-    """Delete old results and hours."""
+    """Delete old results and hourly counts."""
     tx.run("slo_results_prune", {"before": before, "n": n})
     tx.run("slo_hours_prune", {"before": before, "n": n})
 
 
 def slo_list(tx: Tx, wanted: Mapping[str, Any], after: Sequence[Any], n: int) -> list[SloRow]:
-    """Return targets after a position; wanted: pipeline, mode, phase, measure, customer."""
+    """Return targets after a position; wanted: pipeline, mode, phase, measure and customer."""
     name, mode, phase, measure = after
     params = {
         **wanted,

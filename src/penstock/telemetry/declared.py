@@ -19,11 +19,11 @@ class TelemetrySettings(Record):
     otlp_endpoint: _Text | None = None
     """URL of an OpenTelemetry collector (OTLP over HTTP), such as http://127.0.0.1:4318."""
     traces: bool = True
-    """Whether spans are sent to it."""
+    """Whether spans are sent to the collector."""
     metrics: bool = True
-    """Whether the metrics of the process are sent to it."""
+    """Whether the metrics of the process are sent to the collector."""
     logs: bool = False
-    """Whether log records are sent to it."""
+    """Whether log records are sent to the collector."""
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """Fraction of traces that are exported, chosen by trace id, so that all processes agree."""
     spans_per_second: Annotated[int, Meta(ge=1, le=100_000)] = 100
@@ -31,20 +31,21 @@ class TelemetrySettings(Record):
     are dropped.
     """
     service_name: _Text = "penstock"
-    """Value of `service.name`."""
+    """Value of the OpenTelemetry attribute `service.name`."""
     customer_label: bool = False
     """Whether metrics of customers' work have the label `customer`."""
     lineage_url: _Text | None = None
     """URL to which OpenLineage events are posted, such as https://marquez.example/api/v1/lineage.
     """
     lineage_token_secret: _Text | None = None
-    """Secret that is sent to it as a bearer token."""
+    """Name of the secret that is sent to `lineage_url` as a bearer token."""
     lineage_file: _Text | None = None
     """File to which OpenLineage events are appended, one per line."""
     lineage_namespace: _Text = "penstock"
-    """Namespace of jobs and of tables without one."""
+    """OpenLineage namespace of jobs, and of tables that have none."""
     sentry_dsn_secret: _Text | None = None
-    """Secret with the DSN of Sentry: unexpected errors of services, and dead runs."""
+    """Name of the secret with the DSN of Sentry, for unexpected errors of services, and dead runs.
+    """
     sentry_environment: _Text | None = None
 
 

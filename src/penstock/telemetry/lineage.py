@@ -3,7 +3,7 @@
 A flow is a run of the job `pipeline`; a run of a processor is a run of the job
 `pipeline.phase.processor`, with the flow as its parent, the tables that it needs as inputs and
 those that it produces as outputs. Ids are name-based UUIDs of Penstock's ids, so that a repeated
-event is the same event. Runs of items are left out.
+event has the same ids. Runs of items are left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Lineage:
     kinds: Final[tuple[type[Event], ...]] = (FlowEnded, RunEnded, RunStarted)
 
     def of(self, event: Event, at: Micros) -> list[dict[str, Any]]:
-        """Return the run events of an event; a flow has both of its events at its end."""
+        """Return the OpenLineage events of an event; FlowEnded returns both events of a flow."""
         if isinstance(event, FlowEnded):
             flow = encode("flow", event.flow_id)
             end = STATES.get(event.state, "FAIL")

@@ -13,7 +13,7 @@ from penstock.telemetry.lineage import Lineage
 
 
 class LineageSender:
-    """Sends the run events of events."""
+    """Converts events to OpenLineage events and sends them."""
 
     def __init__(
         self, lineage: Lineage, post: Callable[[bytes], None] | None, file: str | None
@@ -23,7 +23,7 @@ class LineageSender:
         self._file = file
 
     def send(self, batch: Sequence[tuple[Event, Micros]]) -> int:
-        """Send the run events of a batch; return the number of its events that arrived."""
+        """Send the OpenLineage events of a batch; return how many events of the batch arrived."""
         texts = [[msgspec.json.encode(one) for one in self._lineage.of(*given)] for given in batch]
         if self._file is not None:
             lines = b"".join(text + b"\n" for made in texts for text in made)

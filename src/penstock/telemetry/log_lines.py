@@ -25,7 +25,7 @@ LogSink: TypeAlias = Callable[[LogRecordData], None]
 
 
 def log_line(at: Micros, level: str, text: str, fields: Mapping[str, Any]) -> LogRecordData:
-    """Return a line of the log; the ids among its fields identify its span."""
+    """Return the record of a log line; the ids among its fields identify its span."""
     correlation_id = fields.get("correlation_id")
     trace_id = trace_of(correlation_id) if isinstance(correlation_id, str) else None
     run_id = decode_or_none("run", fields.get("run_id"))

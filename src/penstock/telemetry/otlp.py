@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans, metrics and log records, sent over OTLP/HTTP by its own exporters.
+"""OpenTelemetry: spans, metrics and log records, sent over OTLP/HTTP by its exporters.
 
 This module needs the extra `otel` and is loaded only if `telemetry.otlp_endpoint` is set. Only the
 threads of `ExportQueue` call this module, never the threads that execute work.

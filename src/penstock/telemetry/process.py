@@ -182,7 +182,7 @@ class Telemetry:
         self._metrics.inc(f"penstock_telemetry_{what}_total", signal, by=n)
 
     def _sample(self, otlp: Otlp) -> None:
-        """Export the metrics in intervals, and once at the end."""
+        """Export the metrics at intervals, and once at the end."""
         is_over = False
         while not is_over:
             is_over = self._stopping.wait(METRICS_SECONDS)

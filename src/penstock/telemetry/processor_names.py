@@ -28,7 +28,7 @@ class ProcessorNames:
     """Looks up names by key; an unknown key reads the registered processors again."""
 
     def __init__(self, read: Callable[[], Mapping[int, tuple[str, str, str]]]) -> None:
-        """`read` returns pipeline, phase and name of all processors by key."""
+        """`read` returns the pipeline, phase and name of all processors by key."""
         self._read = read
         self._names: dict[int, ProcessorPath] = {}
 

@@ -52,7 +52,7 @@ class SpanData(NamedTuple):
 
 
 class Spans:
-    """Makes spans of events that happened at a time; unsampled traces have none."""
+    """Builds the spans of events; traces that are not sampled have none."""
 
     def __init__(self, name_of: NameOf, share: float = 1.0) -> None:
         """`share`: the fraction of traces to export."""

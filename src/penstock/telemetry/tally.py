@@ -45,7 +45,7 @@ class Distribution:
         self.total += value
 
     def observe_all(self, values: Iterable[int], unit: int) -> None:
-        """Count values in units of `1 / unit`; sorting them once costs less than one by one."""
+        """Count values in units of `1 / unit`; sorting them once is faster than counting each."""
         ordered = sorted(values)
         below = 0
         for number, bound in enumerate(self.bounds):

@@ -1,6 +1,6 @@
 """A fake endpoint for tests of flows: a function that replaces an HTTP processor's endpoint.
 
-The request is built and the response interpreted like in the dispatcher; nothing is sent.
+The request is built and the response interpreted as in the dispatcher; nothing is sent.
 """
 
 from __future__ import annotations

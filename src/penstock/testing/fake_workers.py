@@ -61,7 +61,7 @@ class FakeWorkers:
         """Called after a run succeeded."""
         self.behaviors: dict[str, ProcessorBehavior] = {}
         self.errors: list[str] = []
-        """What functions raised, with the traceback, in order."""
+        """Exceptions that functions raised, with tracebacks, in order."""
         self._is_called = is_called
         self._clock = clock
         self._busy: list[_Busy] = []

@@ -8,7 +8,7 @@
 
 The orchestrator, gates, retries and store (SQLite in memory) are the real ones. Only the data is
 simulated, and time advances from one event to the next. Tables that a processor `produces` arrive
-when it completes. Functions of processors are called only with `call=True`.
+when it completes. Processor functions are called only with `call=True`.
 """
 
 from __future__ import annotations
@@ -70,14 +70,13 @@ class FlowTest(FlowResults):
     ) -> None:
         """Prepare a flow; the first `run` opens it.
 
-        pipeline: the pipeline to test; of several, the first, and those that its processors submit
-        to or trigger.
-        mode: the pipeline's default if None. start: virtual start time, ISO 8601. partition:
-        defaults to the partition of the mode at that time. warehouses: addresses by the pipeline's
-        names for them; gates then probe real data instead of the tables set with `arrive`. call:
-        call the processors' functions; without it they succeed without being called. parameters:
-        parameters of the flow, as JSON. customer: customer of the flow; needs with a customer
-        column see only its rows.
+        pipeline: the pipeline to test; of several, the first, and those to which its processors
+        submit runs or that they trigger. mode: the pipeline's default if None. start: virtual start
+        time, ISO 8601. partition: defaults to the partition of the mode at that time. warehouses:
+        addresses by the pipeline's names for them; gates then probe real data instead of the tables
+        set with `arrive`. call: call the processors' functions; without it they succeed without
+        being called. parameters: parameters of the flow, as JSON. customer: customer of the flow;
+        needs with a customer column see only its rows.
         """
         pipelines = [pipeline] if isinstance(pipeline, Pipeline) else list(pipeline)
         pipeline = pipelines[0]
@@ -183,7 +182,8 @@ class FlowTest(FlowResults):
     def set_items(self, processor: str, items: Sequence[Any]) -> None:
         """Set the items that the query of a processor lists.
 
-        A function lists its own; `set_result` sets the list that an earlier processor returns.
+        A function lists its own items; `set_result` sets the list that an earlier processor
+        returns.
         """
         self._behavior(processor)
         self.drive.items[processor] = list(items)
@@ -202,7 +202,7 @@ class FlowTest(FlowResults):
     def set_entities(self, processor: str, **ids: Sequence[str | int]) -> None:
         """Set which entities a processor reports: `t.set_entities("rosters", players=[7])`.
 
-        Without any it reports that nothing changed.
+        Without ids, it reports that nothing changed.
         """
         self.set_result(processor, lambda _: {CHANGED: {kind: list(i) for kind, i in ids.items()}})
 
@@ -263,7 +263,7 @@ class FlowTest(FlowResults):
 
     @property
     def errors(self) -> Sequence[str]:
-        """Exceptions of the functions of processors, with tracebacks, in order."""
+        """Exceptions raised by processor functions, with tracebacks, in order."""
         return self._workers.errors
 
     def report(self) -> str:

@@ -26,7 +26,7 @@ RUNS_MAX: Final = 10_000
 
 
 class FlowResults:
-    """The part of `FlowTest` that reads."""
+    """The methods of `FlowTest` that read results."""
 
     pipeline: Pipeline
     store: Store

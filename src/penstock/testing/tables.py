@@ -25,7 +25,7 @@ from penstock.pipelines.dependency import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableContent:
-    """The contents of a table from `at` on; rows None means as many as expected.
+    """The contents of a table, starting at `at`; rows None means as many as expected.
 
     not_null_share: share of non-null cells in required columns. failed_checks: checks that fail.
     newest_us: time of the newest row, by default its arrival. days: days of history. error: the
@@ -63,7 +63,7 @@ class Tables:
         self._deliveries.setdefault(table, []).append(delivery)
 
     def expect(self, table: str, rows: int) -> None:
-        """Set the expected rows of a table for which a query would count them."""
+        """Set the expected number of rows of a table whose expectation is a query."""
         self._expected[table] = rows
 
     def has(self, table: str) -> bool:

@@ -23,7 +23,7 @@ class ExecutionPage(NamedTuple):
     """The runs that created runs, flows and messages, by kind of action and created id."""
     alerts: Sequence[AlertOfExecution] = ()
     entities: Mapping[int, dict[str, list[str | int]]] = {}
-    """Changed entities by the number of the execution."""
+    """Changed entities by execution number."""
 
 
 def actions_of(rows: Sequence[ExecutionRow]) -> list[tuple[str, int]]:

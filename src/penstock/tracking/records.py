@@ -28,11 +28,11 @@ class Execution(Record):
     customer: str | None = field(name="customer_id")
     """Customer that it belongs to; null for messages on system topics."""
     pipeline: str | None = field(name="pipeline_template")
-    """Pipeline; null for messages."""
+    """Registered name of the pipeline; null for messages."""
     flow_id: str | None
-    """Flow; null outside flows."""
+    """Id of the flow (`flow_…`); null outside flows."""
     phase: str | None
-    """Phase; null for messages."""
+    """Name of the phase; null for messages."""
     processor: str | None
     """Processor, or the subscription that a message was delivered to; null for the gate of a whole
     phase."""
@@ -50,13 +50,13 @@ class Execution(Record):
     outcome: Literal["applied", "duplicate", "stale_ignored", "waiting", "poison", "retry"] | None
     """Outcome of the message as reported by the consumer; null if it reports none."""
     started_at: Time | None
-    """Time at which it started, or at which a message was leased; null if it never did, or if
-    unknown."""
+    """Time at which it started, or at which the message was leased; null if it never started or the
+    time is unknown.
+    """
     completed_at: Time
     """Time at which it ended."""
     duration_seconds: float | None
-    """Duration in seconds: for a message as its consumer reports it, else since the start; null if
-    it never started."""
+    """Duration in seconds, for a message as reported by its consumer; null if it never started."""
     dependency_result: str | None = field(name="dependency_check_result")
     """Result of the gate's check, such as `ready`; null if there is no gate."""
     dependency_failure_type: str | None
@@ -70,7 +70,7 @@ class Execution(Record):
     is_override_used: bool = field(name="manual_override_used")
     """Whether it started without a dependency, under an override."""
     override_reason: str | None
-    """Reasons of the overrides; null if there is none."""
+    """Reasons given for the overrides; null if there are none."""
     override_metadata: list[str]
     """Ids of the overrides (`ovr_…`)."""
     error_type: str | None

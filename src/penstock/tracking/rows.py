@@ -61,7 +61,7 @@ class ExecutionRow(NamedTuple):
 
     @property
     def duration_us(self) -> Micros | None:
-        """How long it took: as reported, else from its start; None without either."""
+        """How long it took: as reported, else from its start; None if neither is known."""
         if self.handled_us is not None:
             return self.handled_us
         return None if self.started_at is None else self.ended_at - self.started_at

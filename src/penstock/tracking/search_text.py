@@ -85,7 +85,7 @@ def search_text(q: str) -> SearchText:
 def spelled(
     fragment: tuple[str | None, str], ids: Iterable[tuple[str, int]]
 ) -> dict[str, list[int]]:
-    """Return the ids whose spelling has a fragment, by kind of id, in their order."""
+    """Return the ids whose spelling contains a fragment, by kind of id, in the given order."""
     wanted, part = fragment
     found: dict[str, list[int]] = {}
     for kind, number in ids:

@@ -8,7 +8,7 @@ from penstock.core.clock import Micros, from_datetime, to_datetime
 
 
 def period_of(period: str, now: Micros) -> tuple[Micros, Micros]:
-    """Return start and end of the day or month, in UTC, that a time is in."""
+    """Return the start and end of the UTC day or month that contains a time."""
     at = to_datetime(now).astimezone(UTC)
     start = datetime(at.year, at.month, 1 if period == "month" else at.day, tzinfo=UTC)
     if period == "day":

@@ -1,7 +1,7 @@
-"""The usage meter: sums of ended runs, profiles of processors, and the stops of budgets.
+"""The usage meter: sums of ended runs, profiles of processors, and hard stops of budgets.
 
-Any number of processes may run it: one at a time makes a pass, and its transactions move one
-position with the sums, so that no run is counted twice.
+Any number of processes may run it: one at a time makes a pass, and each transaction stores its
+position together with the sums, so that no run is counted twice.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Budget(NewBudget):
     used: float
     """Cost of the runs that ended in this period."""
     used_percentage: float
-    """Percent of the amount that is used."""
+    """Percentage of the amount that is used."""
     state: Literal["ok", "warning", "exceeded", "stopped", "lifted"]
     """State of the budget; `stopped` holds runs back, `lifted` allows it to be exceeded."""
     period_start: Time

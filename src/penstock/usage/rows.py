@@ -19,7 +19,7 @@ class ProfiledRun(NamedTuple):
 
 
 class BudgetRow(NamedTuple):
-    """A budget with its name and its use in the current period."""
+    """A budget with the name of its subject and its use in the current period."""
 
     scope: str
     subject: int
@@ -35,7 +35,7 @@ class BudgetRow(NamedTuple):
 
 
 class AnomalyRow(NamedTuple):
-    """An anomaly with its names."""
+    """An anomaly, with the names of its customer, pipeline, phase and processor."""
 
     anomaly_id: int
     customer: str

@@ -25,7 +25,9 @@ COMPLETED_MAX: Final = 5_000
 ones.
 """
 COMPLETED_FULL: Final = 200
-"""The same maximum for a slice that ended because of its number of runs; a pass has several."""
+"""The same maximum for a slice that ended because of its number of runs; a pass has several such
+slices.
+"""
 KEPT_US: Final = 90 * DAY
 BUDGETS_MAX: Final = 10_000
 ACTOR: Final = "budget"
@@ -33,7 +35,7 @@ POSITION: Final = "usage_to"
 
 
 def usage_fold(tx: Tx) -> bool:
-    """Add ended runs to sums and profiles, one slice of them. Return whether more are waiting."""
+    """Add one slice of ended runs to sums and profiles. Return whether more are left."""
     now = tx.now()
     until = now - LAG_US
     after = position_get(tx, POSITION, now - FIRST_US)
@@ -92,7 +94,7 @@ def profiles_add(tx: Tx, runs: Sequence[ProfiledRun]) -> None:
 
 
 def usage_prune(tx: Tx) -> None:
-    """Delete old rows."""
+    """Delete old sums, profiles and anomalies."""
     tx.run("usage_prune", {"kept_us": KEPT_US})
 
 

@@ -2,7 +2,7 @@
 
 Suspects (runs that lapsed or went stale before, so they may have killed a worker) are stored
 separately and taken one at a time, when nothing else waits: the other runs should finish before a
-suspect starts. A run is put, then taken, expired or cleared, each exactly once. All methods are
+suspect starts. Each run is put once and removed once: taken, expired or cleared. All methods are
 thread-safe; `take` blocks.
 """
 
@@ -21,7 +21,9 @@ def is_suspect(held: HeldRun) -> bool:
 
 
 class RunBuffer:
-    """Queue of batches; calls `on_need`, under the lock, when runs wait and no taker does."""
+    """Queue of batches; calls `on_need`, under the lock, if runs are put and no thread waits for
+    them.
+    """
 
     def __init__(self, on_need: Callable[[], None]) -> None:
         self._changed = threading.Condition()

@@ -33,7 +33,7 @@ class ClaimSizer:
         return self.mean_s >= LONG_SECONDS
 
     def observe(self, count: int, seconds: float) -> None:
-        """Update the mean with `count` runs that took `seconds` altogether."""
+        """Update the mean with `count` runs that took `seconds` in total."""
         if count:
             keep = _KEEP**count
             self.mean_s = self.mean_s * keep + (seconds / count) * (1 - keep)

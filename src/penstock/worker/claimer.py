@@ -1,4 +1,4 @@
-"""The claim loop: the number of runs to claim, the time, and the executor of each.
+"""The claim loop: decides how many runs to claim, when, and which executor receives each.
 
 The claimer waits for its hint, which is signalled when runs were added (by any process), when
 capacity became free (in this process) and when the worker stops. A timer backs it up, because a
@@ -25,11 +25,11 @@ from penstock.worker.worker_core import WorkerCore
 
 CAPACITY_WAIT_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 0.002
-"""Maximum time that ends wait for the ends of other runs, to be stored in one transaction."""
+"""Maximum seconds that ends wait for ends of other runs, to be stored in one transaction."""
 
 
 class Claimer:
-    """Claim loop of a worker: claims runs as the pace allows and passes them to the executors."""
+    """Claim loop of a worker: claims as many runs as fit and passes them to the executors."""
 
     def __init__(
         self,
@@ -59,7 +59,9 @@ class Claimer:
         """Set whenever runs may need watching."""
 
     def claim_once(self) -> None:
-        """Claim runs up to the free capacity, or wait for capacity; wait for a hint if few came."""
+        """Claim runs up to the free capacity, or wait for capacity; wait for a hint if few were
+        found.
+        """
         with self._claiming:
             wanted = self._capacity()
             runs = self._steps.claim_once(wanted, start=self._pace.is_long) if wanted else []

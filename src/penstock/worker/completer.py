@@ -118,9 +118,9 @@ class FinishQueue:
             self._in_flight = 0
 
     def _suspend_waiting(self, batch: list[RunEnd]) -> list[RunEnd]:
-        """Suspend runs that wait for a flow, each by itself; return the remaining ends.
+        """Suspend runs that wait for a flow, one at a time; return the remaining ends.
 
-        A flow that cannot be opened any more fails its run.
+        If the flow can no longer be opened, the run fails.
         """
         rest = [finish for finish in batch if finish.final_state != SUSPENDED]
         waiting = [finish for finish in batch if finish.final_state == SUSPENDED]

@@ -223,7 +223,7 @@ class RunContext(ActingRun):
             self.interrupt(signal)
 
     def withdraw_fence(self) -> None:
-        """Let a run continue that was asked to stop because of an uncertain lease, if possible."""
+        """Withdraw a stop request that an uncertain lease caused, if the run can still continue."""
         # A task or a child process that was interrupted cannot be continued.
         if self.signal is Signal.LEASE and self.interrupt is None:
             self.signal = None

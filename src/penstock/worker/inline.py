@@ -22,8 +22,8 @@ from penstock.worker.worker_core import WorkerCore
 class InlineWorker:
     """A worker that the caller steps.
 
-    A processor runs immediately; its end is held back for as many seconds as `seconds(context)`
-    returns, so that concurrency stays in use in virtual time.
+    A processor runs immediately; its end is delayed by the number of seconds that
+    `seconds(context)` returns, so that concurrency stays in use in virtual time.
     """
 
     def __init__(self, steps: WorkerCore, seconds: Callable[[RunContext], float]) -> None:

@@ -65,7 +65,7 @@ def outcome_of_value(context: RunContext, value: object) -> AttemptOutcome:
     result = value if isinstance(value, Result) else None
     summary = result.summary if result is not None else value
     if isinstance(summary, list | tuple):
-        # A list is the items of a later processor (`each=upstream(...)`).
+        # A list contains the items of a later processor (`each=upstream(...)`).
         summary = {ITEMS_FIELD: summary}
     if summary is not None and not isinstance(summary, Mapping):
         kind = type(value).__name__
@@ -235,7 +235,7 @@ def _invalid(message: str) -> AttemptOutcome:
 
 
 def _count(counted: Any, stated: Any) -> int | None:
-    """Return the count a Result states, or else the one counted by the context; None for zero."""
+    """Return the count that a Result specifies, or else the context's count; None for zero."""
     number = int(counted if stated is None else stated)
     if not 0 <= number <= COUNT_MAX:
         raise ValueError(f"got {number!r:.40}")

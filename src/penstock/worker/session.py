@@ -60,7 +60,7 @@ class WorkerSession:
         return self._clock.monotonic() < self.safe_until
 
     def open(self, pool_key: PoolKey) -> int:
-        """Open a session; safe to repeat, a session whose response was lost simply expires."""
+        """Open a session; safe to repeat, because a session whose response was lost expires."""
         left = self._clock.monotonic()
         options = self._options
         params = {

@@ -1,9 +1,9 @@
 """The watch over held runs: timeouts, marking as RUNNING, and releasing runs that wait too long.
 
-One tick: signal runs if the worker's lease is uncertain, end runs that exceeded their time, mark
-runs that have been executing for a moment as RUNNING, return runs that wait behind a long one,
-release runs that were claimed and never started. Ticks are frequent only while a run is not marked
-yet; a worker that holds no runs is not ticked at all.
+One tick: signal runs if the worker's lease is uncertain, end runs that exceeded their time limit,
+mark runs that have been executing for a short time as RUNNING, return runs that wait behind a long
+one, release runs that were claimed and never started. Ticks are frequent only while a run is not
+marked yet; a worker that holds no runs is not ticked at all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RunWatch:
         self._fence_grace_s = min(self._grace_s, steps.options.margin_us / 2 / SECOND)
 
     def tick(self) -> float | None:
-        """Check all held runs; return the seconds until the next tick, None without held runs."""
+        """Check all held runs; return the seconds until the next tick, None if no runs are held."""
         steps = self._steps
         now = steps.clock.monotonic()
         if now >= steps.session.safe_until:

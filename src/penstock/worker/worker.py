@@ -61,7 +61,7 @@ class Worker:
         on_saturated: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_saturated` is called when the worker suspends claiming, because too many executions
-        cannot be stopped; a process that can replace itself does.
+        cannot be stopped; a process that can replace itself then does so.
         """
         self.steps = WorkerCore(
             store, pipelines, options, clock=clock, jitter=jitter, events=events
@@ -144,7 +144,10 @@ class Worker:
         self._events.emit(ServiceStarted(self.name))
 
     def stop(self, *, now: bool = False) -> None:
-        """Drain and end; `now` (also from another thread meanwhile) does not wait for runs."""
+        """Drain and end; with `now`, do not wait for runs.
+
+        Another thread may call `stop(now=True)` to cut a drain short.
+        """
         if now:
             self._stop_now.set()
             self._idle.set()

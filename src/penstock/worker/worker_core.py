@@ -50,8 +50,8 @@ from penstock.worker.outcome import (
 from penstock.worker.session import Renewal, WorkerSession
 
 RECHECK_SECONDS: Final = (0.0, 10.0, 130.0)
-"""When to read back a claim without a response: it may still be committing, and statements end
-within 120 s. The rechecks after the last such claim cover earlier ones as well.
+"""Seconds after which a claim without a response is read back: it may still be committing, and
+statements end within 120 s. The rechecks after the last such claim cover earlier ones as well.
 """
 
 
@@ -153,8 +153,8 @@ class WorkerCore:
     def flush_and_claim(self, n: int) -> list[HeldRun]:
         """Store ends as `flush_once` does, and claim up to `n` runs in the same transaction.
 
-        It claims if it advanced flows that continue in this worker's pool. Not at the same time as
-        `claim_once`.
+        It claims if it advanced flows that continue in this worker's pool. It must not run at the
+        same time as `claim_once`.
         """
         now = self.clock.monotonic()
         claim = _claim_of(self, n, now)
@@ -177,7 +177,7 @@ class WorkerCore:
         return held
 
     def begin(self, held: HeldRun, now: float) -> RunContext | None:
-        """Start a run in memory, a suspect in the store first; return None if it must not run."""
+        """Start a run in memory (a suspect also in the store); return None if it must not run."""
         if held.cancel_requested_at is not None or held.token in self.cancels:
             self.cancels.discard(held.token)
             self.ends.add([_cancelled(held, self.options.name)])
@@ -202,7 +202,7 @@ class WorkerCore:
         return self._store.write(lambda tx: _start(tx, pairs, session_id))
 
     def execute(self, held: HeldRun) -> RunEnd | None:
-        """Run one processor inline, to its end in memory; return None if it must not run."""
+        """Run one processor inline and end its run in memory; return None if it must not run."""
         context = self.begin(held, self.clock.monotonic())
         if context is None:
             return None
@@ -279,7 +279,7 @@ class WorkerCore:
         return self.flush_once()
 
     def _write_report(self, tx: Tx, session_id: int) -> dict[int, bool]:
-        """Write progress and log entries; return the session's runs, as `session_held`."""
+        """Write progress and log entries; return the session's runs as `session_held` does."""
         self._report.write(tx)
         return session_held(tx, session_id)
 

@@ -71,8 +71,8 @@ class Customers:
     ) -> CustomerSettings:
         """Change the settings of a customer. Omitted ones keep their values.
 
-        New runs follow immediately, waiting ones within seconds. Running ones are not stopped:
-        after a lower concurrency, none starts until enough have ended.
+        A change applies to new runs immediately and to waiting runs within seconds. Active runs are
+        not stopped: if the concurrency is lowered, no run starts until enough have ended.
         """
         self._names.require_unscoped("settings of customers")
         if weight is UNSET and concurrency is UNSET and start_tolerance is UNSET:

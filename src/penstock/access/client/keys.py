@@ -179,7 +179,7 @@ class Keys:
         return self._store.write(body)
 
     def revoke(self, key_id: KeyId, *, reason: Annotated[str, _REASON] = "") -> Changed:
-        """Revoke a key permanently. All servers refuse it within 60 seconds."""
+        """Revoke a key permanently. All servers reject it within 60 seconds."""
         self._names.require_unscoped("API keys")
         number = _number(key_id)
 

@@ -36,7 +36,7 @@ def customer_rows(tx: Tx, keys: Sequence[int]) -> dict[int, CustomerRow]:
 def customer_settings_lock(
     tx: Tx, customer_key: CustomerKey, actor: str
 ) -> tuple[float, int | None, Micros | None]:
-    """Return weight, maximum and tolerance of a customer, locked for a change."""
+    """Return the weight, maximum and tolerance of a customer, locked for a change."""
     row = one(tx.rows("customer_settings_lock", {"customer": customer_key, "actor": actor}))
     return float(row[0]), row[1], row[2]
 

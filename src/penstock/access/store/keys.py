@@ -1,7 +1,6 @@
 """Stored API keys (hashes, never secrets) and the server's own secrets, created on first use.
 
-The client mints and validates keys; this module only stores them. It also reports whether tenant
-isolation by row-level security is available in this database.
+The client creates and validates keys; this module only stores them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cached lookup of customers and pipelines by name; their database keys never change.
 
 Declarations do change, and other processes may change them, so the cache is refreshed after two
-seconds; callers do not keep submitting to retired processors.
+seconds, which prevents submissions to retired processors.
 
 Errors about an unknown pipeline or processor suggest similar names.
 
@@ -104,7 +104,7 @@ class _Declared(NamedTuple):
 
 
 class _Cache:
-    """Cache shared by all `NameResolver` of one store, bound or not."""
+    """Cache shared by all name resolvers of one store, bound or not."""
 
     def __init__(self) -> None:
         self.customers: dict[str, CustomerKey] = {}

@@ -46,8 +46,8 @@ def paged(
 ) -> Page[Item]:
     """Return one page of the list `what`.
 
-    `read` returns at most `limit` rows after a position, `position` that of a row. A cursor of
-    another list, of other filters or of another customer raises InvalidInput.
+    `read` returns at most `limit` rows after a position; `position` returns the position of a row.
+    A cursor of another list, of other filters or of another customer raises InvalidInput.
     """
     check_limit(limit)
 

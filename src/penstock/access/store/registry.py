@@ -1,6 +1,6 @@
 """Names and their numeric keys: customers, pools, pipelines, processors.
 
-Hot tables carry small integers; this module maps names to them. Keys never change, so callers may
+Hot tables store small integers; this module maps names to them. Keys never change, so callers may
 cache them for the life of a process.
 """
 

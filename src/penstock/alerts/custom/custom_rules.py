@@ -51,7 +51,7 @@ class CustomRules:
         self._rules = [_rule(declared) for _, declared in self._declared]
 
     def run_once(self) -> int:
-        """Evaluate the rules that are due; return how many."""
+        """Evaluate the rules that are due; return their number."""
         if not self._declared:
             return 0
         if self._store.write(lambda tx: pass_take(tx, "alert_rules_declared_at", MINUTE)):

@@ -30,7 +30,7 @@ class ProcessCounts:
             self._counts[HTTP, request_bucket(status)] += 1
 
     def add_gate_check(self, seconds: float) -> None:
-        """Count a check of a gate by its time."""
+        """Count a gate check by its duration."""
         position = bisect_left(BOUNDS_MS, seconds * 1_000)
         bound = BOUNDS_MS[min(position, len(BOUNDS_MS) - 1)]
         with self._lock:
@@ -56,7 +56,7 @@ def request_bucket(status: int) -> str:
 
 
 def percentile_ms(buckets: Mapping[int, int], share: float) -> int | None:
-    """Return the bound below which a share of the counted times lies; None if there are none."""
+    """Return the bound below which a share of the counted times lies; None without times."""
     total = sum(buckets.values())
     seen = 0
     for bound in sorted(buckets):

@@ -12,7 +12,7 @@ from penstock.flows.gates.probe_request import Prober, ProbeRequest
 
 
 class ProcessReporter:
-    """Service that stores counts of its own process."""
+    """Service that stores the counts of its process."""
 
     name = "process-reporter"
 
@@ -26,7 +26,7 @@ class ProcessReporter:
         self._counts.add_request(event.status)
 
     def timed(self, probe: Prober) -> Prober:
-        """Return a prober that counts how long the checks of gates take."""
+        """Return a prober that counts how long gate checks take."""
 
         def call(request: ProbeRequest) -> list[Observation]:
             began = self._clock.monotonic()

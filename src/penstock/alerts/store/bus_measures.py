@@ -114,7 +114,7 @@ def backlogs_sample(tx: Tx) -> None:
 def growing_minutes(samples: Sequence[tuple[Micros, int]]) -> float:
     """Return for how long a backlog has grown from sample to sample; samples in order of time.
 
-    A backlog at the bound of the count keeps growing.
+    A backlog that has reached the maximum of the count is treated as growing.
     """
     last_at, last = samples[-1]
     if last < BACKLOG_MIN:

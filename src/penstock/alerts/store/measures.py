@@ -21,7 +21,7 @@ from penstock.db.store import Tx, one
 
 BOUND: Final = 10_000
 SAMPLE: Final = 500
-"""Runs at the head of a pool's queue that decide how long it waits."""
+"""Number of runs at the head of a pool's queue that determine its waiting time."""
 RECENT_US: Final = 10 * MINUTE
 PATIENCE_US: Final = 5 * MINUTE
 FLOOD_MIN: Final = 100

@@ -24,7 +24,7 @@ def process_minutes_add(tx: Tx, rows: Sequence[tuple[str, str, int]]) -> None:
 
 
 def measure_processes(tx: Tx, now: Micros) -> list[Measurement]:
-    """Measure requests to the API, and checks of gates."""
+    """Measure requests to the API, and gate checks."""
     rows = tx.rows("process_minutes_read", {"since": now - max(REJECTIONS_US, CHECKS_US)})
     recent: dict[str, int] = {}
     rejected: dict[str, int] = {}

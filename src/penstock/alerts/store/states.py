@@ -35,7 +35,7 @@ def alert_acknowledge(tx: Tx, ids: Sequence[int], actor: str, note: str | None) 
 
 
 def alert_resolve_many(tx: Tx, ids: Sequence[int], actor: str, note: str | None) -> list[int]:
-    """Resolve these alerts; return the ids of those that were not resolved."""
+    """Resolve these alerts; return the ids of those that were not already resolved."""
     params = {"ids": sorted(set(ids)), "actor": actor, "note": note}
     return [int(row[0]) for row in tx.rows("alert_resolve_ids", params)]
 
@@ -54,7 +54,7 @@ def open_counts(tx: Tx) -> dict[tuple[str, str], int]:
 
 
 def rule_counts(tx: Tx, days: int) -> dict[str, Fired]:
-    """Return how often each rule has fired: the last time, now, and on each of the last days."""
+    """Return how often each rule has fired: its last time, its open alerts, and a count per day."""
     since = (tx.now() // DAY - days + 1) * DAY
     by_day: dict[str, list[int]] = {}
     for rule, day, count in tx.rows("alert_rule_days", {"since": since}):

@@ -52,12 +52,12 @@ class DailyHealth(Record):
 
 
 class ReviewedProcessor(Record):
-    """A phase or processor in the week."""
+    """Failures and runs of a phase or processor in the week."""
 
     pipeline: str = field(name="pipeline_template")
     """Registered name of the pipeline."""
     name: str
-    """Phase, or phase and processor, whose gate checked or whose runs ended."""
+    """Phase, or phase and processor, whose gate made the checks or whose runs ended."""
     same_day_failures: int
     """Checks that found a same-day dependency missing."""
     historical_failures: int

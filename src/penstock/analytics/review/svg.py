@@ -13,7 +13,7 @@ TOP: Final = 10
 
 
 class Series(NamedTuple):
-    """One colour of a chart with stacked bars."""
+    """One series of a stacked bar chart, with its colour."""
 
     name: str
     css: str
@@ -77,7 +77,7 @@ def named_bars(
 def heat_map(
     columns: Sequence[str], rows: Sequence[tuple[str, Sequence[tuple[str, str, str] | None]]]
 ) -> str:
-    """Return a grid; a cell has its CSS class, its text and its title."""
+    """Return a grid of cells, each with a CSS class, a text and a title."""
     left, row_height = 250, 24
     step = min(70.0, (WIDTH - left) / max(1, len(columns)))
     parts = []

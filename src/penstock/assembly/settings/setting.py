@@ -68,7 +68,7 @@ def read_value(setting: Setting, value: Any) -> Any:
 
 
 def _number(setting: Setting, value: Any) -> int | float:
-    """Parse an integer or a number; refuse booleans, truncated fractions and infinity."""
+    """Parse an integer or a number; reject booleans, infinity and, for an integer, fractions."""
     read: type[int] | type[float] = int if setting.kind == "int" else float
     allowed = (str, int) if setting.kind == "int" else (str, int, float)
     expected = "a whole number" if setting.kind == "int" else "a number"

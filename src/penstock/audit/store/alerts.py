@@ -39,7 +39,7 @@ def alert_open(tx: Tx, alert: NewAlert) -> int:
 
 
 def alert_count(tx: Tx, dedupe_key: str) -> int:
-    """Return the `count` in the detail of an open alert, which is locked; 0 if there is none."""
+    """Lock an open alert and return the `count` in its detail; 0 if there is no such alert."""
     row = first(tx.rows("alert_detail", {"dedupe_key": dedupe_key}))
     return 0 if row is None else int(msgspec.json.decode(row[0]).get("count", 0))
 
@@ -55,7 +55,7 @@ def alert_resolve_healthy(tx: Tx) -> int:
 
 
 def alert_resolve_quiet(tx: Tx, rule: str, quiet_us: int) -> int:
-    """Resolve alerts of a rule that have not recurred for a time. Return how many."""
+    """Resolve alerts of a rule that have not recurred for a given time. Return how many."""
     return tx.run("alert_resolve_quiet", {"rule": rule, "quiet_us": quiet_us})
 
 

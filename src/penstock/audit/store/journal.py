@@ -1,8 +1,8 @@
 """Journal, seals and outbox, written in the transaction that they describe.
 
 The journal is append-only and sealed in blocks by a background service; the outbox holds messages
-that are sent with a transaction. Both are read in an order that cannot miss a slow transaction's
-rows.
+that are published after their transaction has committed. Both are read in an order that cannot miss
+a slow transaction's rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEAL_VERSION = 2
 JournalPosition: TypeAlias = tuple[int | None, str, int]
 """Cluster (None for all), transaction and number of the entry after which a list continues."""
 NEWEST = ("9223372036854775807", 2**63 - 1)
-"""A position behind which every entry of a cluster is."""
+"""A position after every entry of a cluster; a list that starts there begins with the newest."""
 WINDOW = 5_000
 """Maximum number of entries that one page of a filtered list reads."""
 
@@ -51,7 +51,7 @@ def journal_list(
     """Return matching entries, newest first, and the position of the next page; None at the end.
 
     A filter reads a bounded number of entries, so a page may have few rows although more follow.
-    Entries of an earlier cluster follow those of the present one. A transaction bound to a
+    Entries of an earlier cluster follow those of the current one. A transaction bound to a
     customer cannot see clusters and reads its entries together.
     """
     cluster, xid, seq = after or (journal_cluster(tx) if tx.sees_all else None, *NEWEST)
@@ -71,7 +71,7 @@ def journal_list(
 
 
 def journal_names(tx: Tx, run_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
-    """Return pipeline and processor of runs."""
+    """Return the pipelines and processors of runs."""
     if not run_ids:
         return {}
     return {row[0]: (row[1], row[2]) for row in tx.rows("journal_names", {"ids": list(run_ids)})}
@@ -143,7 +143,7 @@ def seal_heads(tx: Tx, blocks: Sequence[int]) -> dict[int, str]:
 
 
 def seal_entries(tx: Tx, seal: Seal, before: Seal | None, n: int = 100_000) -> list[Row]:
-    """Return the entries of a block; `before` is the block before it."""
+    """Return the entries of a block; `before` is the previous block."""
     continues = before is not None and before.cluster == seal.cluster
     after_xid, after_seq = (before.to_xid, before.to_seq) if before and continues else ("0", 0)
     params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": seal.cluster,
@@ -201,7 +201,7 @@ def chain_head(seal: Seal) -> str:
     """Return the head of the chain after a block.
 
     It covers every column of the seal except its cluster, which a copy to another engine changes
-    and which determines the content; that of version 1 covers only the content.
+    and which determines the content; the head of a seal of version 1 covers only the content.
     """
     text = f"{seal.previous}|{seal.entries}|{seal.root}"
     if seal.version > 1:
@@ -210,13 +210,13 @@ def chain_head(seal: Seal) -> str:
 
 
 def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None) -> None:
-    """Send a message with this transaction."""
+    """Store a message that is published once this transaction has committed."""
     text = msgspec.json.encode(payload).decode()
     tx.run("outbox_put", {"topic": topic, "payload": text, "ordering_key": ordering_key})
 
 
 def outbox_take(tx: Tx, n: int) -> list[OutboxMessage]:
-    """Remove up to `n` unsent messages; they are sent when this transaction commits."""
+    """Remove and return up to `n` unsent messages, to be published in this transaction."""
     messages = [OutboxMessage._make(row) for row in tx.rows("outbox_take", {"n": n})]
     return sorted(messages)
 

@@ -315,7 +315,7 @@ def _before(client: UseCaseGroups, name: str, customer: str | None) -> StoredSub
 
 
 def _changes(before: StoredSubscription, made: StoredSubscription) -> str:
-    """Describe the changed fields, including those that went back to their defaults."""
+    """Describe the changed fields, including those that were reset to their defaults."""
     old, new = to_json_value(before), to_json_value(made)
     names = [name for name in new if name not in UNDECLARED_FIELDS and new[name] != old[name]]
     if not names:

@@ -183,7 +183,7 @@ def _show_message(found: MessageDetail, now: int) -> None:
 
 
 def content(data: bytes, most: int = 2_000) -> str:
-    """Return a message's content as printable text, cut after `most` characters."""
+    """Return a message's content as printable text, truncated to `most` characters."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -192,7 +192,7 @@ def content(data: bytes, most: int = 2_000) -> str:
 
 
 def parse_attribute(text: str, field: str) -> tuple[str, str]:
-    """Return name and value of K=V."""
+    """Return the name and the value in K=V."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InvalidInput(field, "key=value", text)

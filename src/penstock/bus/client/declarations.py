@@ -82,7 +82,7 @@ class SubscriptionDeclarations:
         return self._store.write(body)
 
     def add(self, subscription: Subscription, *, customer: Owner = None) -> StoredSubscription:
-        """Create a subscription whose topics exist. Raises AlreadyExists if its name is taken."""
+        """Create a subscription to existing topics. Raises AlreadyExists if its name is taken."""
         spec, options = _checked(subscription)
 
         def body(tx: Tx) -> StoredSubscription:
@@ -126,7 +126,7 @@ class SubscriptionDeclarations:
     ) -> StoredSubscription:
         """Pause or resume delivery. Leased deliveries can still be settled.
 
-        When it is resumed, deliveries that wait after a failure are due immediately.
+        On resume, deliveries that wait after a failure become due immediately.
         """
 
         def body(tx: Tx) -> StoredSubscription:

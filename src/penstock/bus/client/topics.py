@@ -185,7 +185,7 @@ class Topics:
     ) -> PublishResult:
         """Publish messages atomically. They are durable when the response arrives.
 
-        On behalf of a run: nothing is published once the run has another holder (409).
+        With `run_id`, the request fails with 409 if the run is no longer held under its token.
         """
         if (run_id is None) != (fencing_token is None):
             raise InvalidInput("fencing_token", "a token together with run_id", fencing_token)

@@ -69,7 +69,7 @@ async def jwks(request: Request) -> Response:
 
 
 async def openid_configuration(request: Request) -> Response:
-    """Return the issuer of those tokens and the address of the keys."""
+    """Return the issuer of the tokens in outgoing pushes, and the URL of its public keys."""
     issuer = request.app.state.receiving.issuer
     if not issuer:
         raise Refused(404, "This server issues no tokens: the setting public_url is not set.")

@@ -9,8 +9,8 @@ waiting messages.
 `customer_share` limits the requests of one customer's endpoints, so that another customer can
 always start one. `additional_requests` shares a bounded number of concurrent requests: one is
 reserved for every endpoint that has none in flight, and an endpoint may hold at most half of the
-others. So slow endpoints of a customer never delay the first request of another one, as long as the
-customer's share is at least the number of its endpoints.
+others. As a result, slow endpoints of one customer never delay the first request of another
+customer, as long as each customer's share is at least the number of its endpoints.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ CUSTOMER_SHARE: Final = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyWindow:
-    """Congestion window of an endpoint. `size`, rounded down, is the maximum requests in flight."""
+    """Congestion window of an endpoint. `size`, rounded down, bounds the requests in flight."""
 
     size: float = 1.0
     threshold: float = float(SIZE_MAX)
     """Size below which the window doubles per epoch; half of the size at the last failure."""
     failures: int = 0
-    """Consecutive failures."""
+    """Number of consecutive failures."""
     outstanding: int = 0
-    """Outstanding responses of the epoch that was halved; their failures do not halve it again."""
+    """Responses still outstanding since the window was halved; their failures do not halve it
+    again.
+    """
     size_max: int = SIZE_MAX
 
     @property
@@ -55,7 +57,7 @@ class ConcurrencyWindow:
 
 
 def succeeded(window: ConcurrencyWindow) -> ConcurrencyWindow:
-    """Return the window after a response from an endpoint that is not overloaded, acked or not."""
+    """Return the window after a response that shows no overload, whether it acked or not."""
     grown = window.size + (1.0 if window.size < window.threshold else 1.0 / window.size)
     return replace(
         window,

@@ -1,4 +1,4 @@
-"""One push attempt: builds the signed request, and settles the delivery by the response.
+"""One push attempt: builds the signed request, and settles the delivery according to the response.
 
 Settling is one transaction: the ack or nack, the pause of a subscription whose endpoint is gone,
 and the alert about it commit together.

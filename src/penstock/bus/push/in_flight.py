@@ -28,14 +28,14 @@ class EndpointState:
     held: int = 0
     not_before: float = 0.0
     unacked: int = 0
-    """Consecutive responses, or failures, that acked no message."""
+    """Number of consecutive responses or failures without an ack."""
     is_clean: bool = False
     """Whether the last response was a success, so that no alert about the endpoint is open."""
 
 
 @dataclass(slots=True)
 class RequestsInFlight:
-    """Requests in flight per endpoint; change only under the lock."""
+    """Requests in flight per endpoint; modify it only under the lock."""
 
     most: int
     lock: threading.Lock = field(default_factory=threading.Lock)

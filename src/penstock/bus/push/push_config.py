@@ -44,7 +44,7 @@ _OURS: Final = frozenset(
 _OUR_STARTS: Final = ("x-goog-", "x-forwarded-", "webhook-", "sec-", "proxy-", "penstock-omitted")
 _TRACE_HEADERS: Final = {"ce-correlationid": CORRELATION, "ce-causationid": CAUSATION}
 _CAUSE_ID: Final = re.compile(r"[!#-$&-~]{1,500}")
-"""Printable ASCII without spaces, quotes and percent signs."""
+"""Printable ASCII without spaces, quotes or percent signs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class PushRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushResponse:
-    """Result of a request: a status, or the reason why there is none. Never part of a body."""
+    """Result of a request: a status, or the reason why there is none. The body is not kept."""
 
     status: int | None = None
     """HTTP status of the response; None if there was no response."""
@@ -81,7 +81,7 @@ the system).
 
 
 class PushVerdict(StrEnum):
-    """Consequence of a response for the message."""
+    """What a response means for the message."""
 
     ACK = "ack"
     NACK = "nack"

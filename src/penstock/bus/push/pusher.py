@@ -1,4 +1,4 @@
-"""The pusher: posts the messages of push subscriptions, and acks or nacks them by the response.
+"""The pusher: posts messages of push subscriptions, and acks or nacks them based on the response.
 
 A step finds push subscriptions with ready deliveries and starts threads that each post one
 delivery after another; settling one and leasing the next is one transaction. The number of threads

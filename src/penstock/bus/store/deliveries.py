@@ -38,7 +38,7 @@ DEADLINE_EXCEEDED: Final = "DEADLINE_EXCEEDED"
 SWEEP_MAX: Final = 500
 PULL_MAX: Final = 1_000
 RUN_SCAN: Final = 2
-"""Number of deliveries of runs that a pull reads for each one that it can lease."""
+"""Number of following deliveries that a pull reads for each one that it can lease."""
 
 Jitter = Callable[[], float]
 LeaseKey = tuple[int, int]
@@ -109,7 +109,8 @@ def delivery_pull(
 def ready_within(tx: Tx, sub: SubscriptionRow, n: int, bytes_max: int) -> int:
     """Return how many of the next `n` ready deliveries fit into `bytes_max`; at least 1.
 
-    Deliveries that follow their head are not counted: an ordered pull may exceed it by a run.
+    Deliveries that follow their head are not counted: an ordered pull may exceed the limit by a
+    run.
     """
     n = min(n, PULL_MAX)
     rows = tx.rows("bus_ready_sizes", {"subscription": sub.subscription_key, "n": n})
@@ -159,7 +160,8 @@ def _pull_runs(
     tx: Tx, sub: SubscriptionRow, rows: list[Row], locked: set[str], n: int, holder: str | None
 ) -> list[Row]:
     """Add deliveries that follow the leased heads, up to `n`; return all in publish order."""
-    # A replay with other content (row[6]) may have another key than its message: no run.
+    # A replay with other content (row[6]) may have a different key than its message, so it starts
+    # no run.
     heads = [(row[10], row[0]) for row in rows if row[6] is None and row[10] in locked]
     if not heads:
         return rows
@@ -377,7 +379,7 @@ def _record_failures(
 
 
 def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) -> None:
-    """Open an alert: a consumer fails until an operator changes its settings or permissions.
+    """Open an alert about a consumer that fails until an operator changes its configuration.
 
     It is resolved an hour after the last such message (`alert_resolve_healthy`).
     """

@@ -52,7 +52,7 @@ def schema_create(tx: Tx, wanted: SchemaRow, actor: str) -> SchemaRow:
 
 
 def schema_commit(tx: Tx, wanted: SchemaRow, actor: str) -> SchemaRow:
-    """Add a revision. Raises NotFound without the schema, Conflict if its type differs."""
+    """Add a revision. Raises NotFound if there is no such schema, Conflict if its type differs."""
     _lock(tx, wanted.name, wanted.customer_key)
     found = schema_revisions(tx, wanted.name, wanted.customer_key, limit=REVISIONS_MAX)
     if not found:
@@ -124,7 +124,7 @@ def schema_list(
 def schema_delete(
     tx: Tx, name: str, customer_key: CustomerKey, actor: str, revision_id: str | None = None
 ) -> None:
-    """Delete a schema, or one of its revisions but not the last."""
+    """Delete a schema, or one of its revisions unless it is the only one."""
     _lock(tx, name, customer_key)
     found = schema_revision(tx, name, customer_key, revision_id)
     if revision_id is not None and len(schema_revisions(tx, name, customer_key, limit=2)) < 2:

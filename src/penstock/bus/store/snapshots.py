@@ -106,7 +106,7 @@ def snapshot_list(
 def snapshot_change(
     tx: Tx, found: SnapshotRow, *, labels: Mapping[str, str], expires_at: int
 ) -> SnapshotRow:
-    """Change the labels and the expiry of a snapshot; it cannot outlast its lifetime."""
+    """Change the labels and the expiry of a snapshot; the expiry cannot exceed `LIFETIME`."""
     most = found.oldest_at + LIFETIME
     if not tx.now() < expires_at <= most:
         raise InvalidInput("expire_time", "a time in the future within 7 days", expires_at)

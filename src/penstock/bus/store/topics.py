@@ -177,7 +177,7 @@ def channel(subscription_key: SubscriptionKey) -> str:
 
 
 def channels(takers: Iterable[FanOutTarget]) -> set[str]:
-    """Return the channels to wake after publishing: of each subscription, and of push and bound."""
+    """Return the channels to wake after publishing: one per subscription, plus push and bound."""
     names: set[str] = set()
     for taker in takers:
         names.add(channel(taker.subscription_key))
@@ -212,7 +212,7 @@ def topic_declare(
 def topic_ensure(
     tx: Tx, name: str, retention_us: int, customer_key: CustomerKey = SYSTEM, actor: str = ""
 ) -> TopicRow:
-    """Create a topic or change its retention; its labels and its schema stay."""
+    """Create a topic or change its retention; its labels and its schema stay unchanged."""
     found = topic_find(tx, name, customer_key)
     spec = TopicSpec(name=name, retention_us=retention_us)
     if found is not None:

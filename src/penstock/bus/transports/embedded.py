@@ -331,7 +331,7 @@ class EmbeddedBus(BusOperations):
     def _await(
         self, sub: SubscriptionRow, n: int, until: float
     ) -> tuple[SubscriptionRow, list[LeasedDelivery]]:
-        """Try again on every hint and every second until there is a message or time is up."""
+        """Retry on every wake-up, and every second, until there is a message or time is up."""
         name = sub.name
         waiter = self._view.listen([channel(sub.subscription_key)])
         try:

@@ -69,7 +69,7 @@ class Record(msgspec.Struct, metaclass=RecordMeta):
     """Base of all records: immutable, and created with keyword arguments."""
 
     null_is_absent: ClassVar[frozenset[str]] = frozenset()
-    """Names in JSON for which requests may give null instead of omitting the field."""
+    """JSON names of fields for which a request may send null instead of omitting the field."""
 
 
 class Page(Record, Generic[T]):
@@ -98,7 +98,7 @@ class Wire:
 
 
 class InHeader(Wire):
-    """Puts a parameter in the header of this name."""
+    """Puts a parameter in the header with this name."""
 
 
 class InBody(Wire):
@@ -143,7 +143,7 @@ def with_unit(value: Any, kind: Any) -> Any:
 
 
 def set_units(record: Record) -> None:
-    """Convert durations of a user-created record to the types with their JSON units."""
+    """Convert the durations of a record that a user created to the types with their JSON units."""
     for name, kind in _durations(type(record)):
         value = getattr(record, name)
         if type(value) is timedelta:
@@ -157,24 +157,24 @@ def _durations(record: type[Record]) -> list[tuple[str, Any]]:
 
 
 def _unit_class(kind: Any) -> Any:
-    """Return Seconds or Minutes if one of them is `kind` or a choice of it; None otherwise."""
+    """Return Seconds or Minutes if `kind` is one of them or a union with one; None otherwise."""
     if isinstance(kind, type) and hasattr(kind, "unit"):
         return kind
     return next((one for one in map(_unit_class, get_args(kind)) if one is not None), None)
 
 
 def time(us: Micros) -> datetime:
-    """Return the time of a row as the time of a record."""
+    """Convert the time of a row to the datetime of a record."""
     return shown_datetime(us)
 
 
 def time_or_none(us: Micros | None) -> datetime | None:
-    """Return the time of a row as the time of a record; None stays None."""
+    """Convert the time of a row to the datetime of a record; None stays None."""
     return None if us is None else shown_datetime(us)
 
 
 def from_row(kind: type[T], row: Any, converted: Mapping[str, Any]) -> T:
-    """Return a record of a row: these fields, and the others from columns of the same name."""
+    """Build a record from a row: the given fields, and the others from columns of the same name."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
     return kind(
         **converted, **{name: getattr(row, name) for name in names if name not in converted}

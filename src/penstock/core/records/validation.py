@@ -1,8 +1,8 @@
 """Validation of input against a type: one error that names the field, the expectation and the fix.
 
 `convert_input` converts parsed JSON, or the texts of a query, to a record. msgspec converts; this
-module translates its errors to InvalidInput and rejects unknown fields, which msgspec could only
-reject in responses of newer servers as well.
+module translates its errors to InvalidInput and rejects unknown fields. msgspec's own check would
+also reject new fields in responses of newer servers.
 """
 
 from __future__ import annotations

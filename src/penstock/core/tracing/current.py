@@ -13,7 +13,7 @@ from penstock.core.tracing.trace_context import CURRENT_TRACE, TraceContext, run
 def current_context() -> TraceContext | None:
     """Return the context for an outgoing request; None outside any trace.
 
-    The current span of OpenTelemetry comes first, if the program uses it.
+    OpenTelemetry's current span takes precedence, if the program uses OpenTelemetry.
     """
     return _open_span() or CURRENT_TRACE.get() or _run_context()
 

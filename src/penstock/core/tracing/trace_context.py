@@ -1,9 +1,10 @@
 """W3C trace context, derived from existing ids.
 
-Pure. The trace of a cause is its correlation id: the id itself if it is a trace id, otherwise a
-hash of it. The id of a span is a hash of its subject, such as a run's attempt. Processes that have
-the same ids therefore agree on a trace without storing or exchanging anything else. A caller's
-context becomes a correlation id too (`correlation_of`), which keeps its trace and its span.
+Pure. Everything with one correlation id has one trace id: the correlation id itself if it is a
+trace id, otherwise a hash of it. The id of a span is a hash of its subject, such as a run's
+attempt. Processes that have the same ids therefore agree on a trace without storing or exchanging
+anything else. A caller's context becomes a correlation id too (`correlation_of`), which keeps its
+trace and its span.
 """
 
 from __future__ import annotations
@@ -132,5 +133,5 @@ def _percent(char: str) -> str:
 
 
 def is_sampled(trace_id: str, share: float) -> bool:
-    """Return whether a trace is in the exported share; every process gives the same result."""
+    """Return whether a trace is in the exported share; every process returns the same result."""
     return share >= 1 or int(trace_id[16:], 16) < share * 2**64

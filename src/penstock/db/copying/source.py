@@ -31,7 +31,7 @@ class CopySource(Protocol):
         ...
 
     def numbers(self) -> dict[str, int]:
-        """Return the last number assigned, by table and for tokens."""
+        """Return the last assigned number of each table and of the fencing tokens."""
         ...
 
 

@@ -33,7 +33,7 @@ class Connector:
         session: type[PostgresSession] = PostgresSession,
         pooler: Pooler = "none",
     ) -> None:
-        """Connect to `url` on use. Raises psycopg.ProgrammingError if libpq rejects the URL."""
+        """Connect to `url` on use; raise psycopg.ProgrammingError if libpq rejects the URL."""
         self.url = url
         self.name = name
         self.keeps_session = pooler != "transaction"
@@ -95,6 +95,6 @@ def _hosts(url: str) -> list[tuple[str, str, str]]:
     count = max(len(lists[0]), len(lists[1]))
     if count == 1:
         return []
-    # A missing address stays empty; a single port is that of all hosts.
+    # A missing address stays empty; a single port applies to all hosts.
     hosts, addresses, ports = (one * count if len(one) == 1 else one for one in lists)
     return list(zip(hosts, addresses, ports, strict=True))

@@ -34,7 +34,7 @@ _DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QU
 WAITS_FOR_STANDBY: Final = "SyncRepWaitForLSN"
 """The server's function that warns when a commit no longer waits for its standby."""
 STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
-"""SQLSTATEs of a prepared statement that is missing or outdated: replace the connection."""
+"""Errors of a prepared statement that is missing or outdated; the connection is then replaced."""
 
 
 class StatementResult(Protocol):
@@ -54,7 +54,7 @@ class StatementResult(Protocol):
 
 
 class Encoded(NamedTuple):
-    """A statement as libpq takes it."""
+    """A statement in the form that libpq expects."""
 
     text: bytes
     values: Sequence[bytes | None]
@@ -118,7 +118,7 @@ class PostgresSession(psycopg.Connection[Row]):
     """A connection that tracks the statements prepared on it."""
 
     keeps_statements = True
-    """Whether the server's session is this connection's own, so that statements stay prepared."""
+    """Whether this connection has its own server session, so that statements stay prepared."""
     _wire: StatementPipeline | None = None
 
     @property
@@ -318,7 +318,7 @@ def _key(ask: PipelinedStatement) -> tuple[bytes, tuple[int, ...]]:
 
 def _wait(fileno: int, *, writing: bool = False) -> int:
     """Wait until the socket can be read (or written). A signal interrupts the wait."""
-    if sys.platform == "win32":  # has no poll
+    if sys.platform == "win32":  # Windows has no poll
         readable, _, _ = select.select([fileno], [fileno] if writing else [], [])
         return 1 if readable else 0
     poll = select.poll()

@@ -97,7 +97,7 @@ class ConnectionPool:
 def has_no_input(connection: PostgresSession) -> bool:
     """Whether no input is pending. A server that ends an idle connection sends a message first."""
     if sys.platform == "win32":
-        return False  # has no poll; elsewhere, select fails beyond 1,024 open files
+        return False  # Windows has no poll; elsewhere, select fails beyond 1,024 open files
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)

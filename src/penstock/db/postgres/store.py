@@ -196,7 +196,7 @@ class PostgresStore:
     def vacuum(self, tables: Sequence[str]) -> None:
         """Vacuum tables on a connection without a time limit; skips locked tables.
 
-        Files keep their size: giving pages back would lock the table, and it grows again soon.
+        Files keep their size: truncating them would lock the table, and they soon grow again.
         """
         try:
             with self._direct.open("vacuum") as connection:

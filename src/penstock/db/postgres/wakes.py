@@ -28,10 +28,10 @@ QUICK = {"synchronous_commit": "off"}
 
 
 class PostgresWakes:
-    """Wakes waiters of this process, and through the server those of others."""
+    """Wakes waiters of this process and, through the server, those of other processes."""
 
     def __init__(self, connector: Connector, listening: Connector) -> None:
-        """`listening` opens the connection that receives hints, if it keeps its session."""
+        """`listening` opens the connection that receives hints; it must keep its session."""
         self._connector = connector
         self._listening = listening
         self._id = new_boot_id()

@@ -17,7 +17,7 @@ from penstock.db.store import StoreView, Tx
 
 CHECK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
-"""How long a failed replica is not used."""
+"""Time for which a failed replica is not used."""
 POSITIONS_MAX = 600
 CHECKS_MAX = 4
 
@@ -48,7 +48,7 @@ class ReplicaCheck:
         self._status = ReplicaStatus(False, None, "not checked yet")
 
     def status(self) -> ReplicaStatus:
-        """Return the status; it is checked again if that is due and no other thread does so."""
+        """Return the status; check it again if that is due and no other thread is checking it."""
         if self._clock.monotonic() >= self._next_at and self._lock.acquire(blocking=False):
             try:
                 self._status = self._checked()

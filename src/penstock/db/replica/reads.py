@@ -129,7 +129,7 @@ class ReplicatedStore(ReplicatedView):
     def __init__(
         self, primary: Store, replica: Store, *, lag_max_us: Micros, clock: Clock | None = None
     ) -> None:
-        """Open nothing: both stores connect on use. This store closes both."""
+        """Open nothing: both stores connect on first use. This store closes both."""
         self.check = ReplicaCheck(
             primary, replica, lag_max_us=lag_max_us, clock=clock or SystemClock()
         )

@@ -20,7 +20,7 @@ RECENT_S: Final = 2.0
 
 
 class LockSharing:
-    """Tracks how long this process held the lock; the caller holds the lock of its own threads."""
+    """Tracks how long this process held the lock; the caller serializes its own threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

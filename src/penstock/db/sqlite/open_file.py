@@ -29,7 +29,7 @@ class OpenFile:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode of a file; None if it does not exist."""
+    """Return the device and inode of a file; None if it does not exist."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -112,7 +112,7 @@ class SqliteStore:
     ) -> None:
         """Open `path` (":memory:" allowed). An injected `clock` replaces the database's time.
 
-        `preallocates_wal`: lengthen the write-ahead log ahead of the commits.
+        `preallocates_wal`: extend the write-ahead log ahead of the commits.
         """
         self.events: object | None = None
         self._is_memory = str(path) == ":memory:"
@@ -191,7 +191,7 @@ class SqliteStore:
         return job.result()
 
     def reserved(self) -> SqliteStore:
-        """Return this store: SQLite has one writer, whose group commit heartbeats share."""
+        """Return this store: SQLite has one writer, and heartbeats join its group commits."""
         return self
 
     def scoped(self, customer_key: CustomerKey) -> StoreView:

@@ -24,7 +24,7 @@ def origin(row: DeadLetter | DeadLetterGroup) -> str:
 
 
 def replayable(row: DeadLetterGroup) -> str | None:
-    """Return how many of a group can be replayed, of those that were checked."""
+    """Return how many of the checked dead letters of a group can be replayed."""
     if not row.checked:
         return None
     share = f"{row.replayable} of {row.checked}"

@@ -1,7 +1,7 @@
-"""Checks of groups of dead letters: how many a replay would accept now, and why not the others.
+"""Checks of groups of dead letters: how many a replay would accept now, and why it refuses others.
 
-A bounded sample of each group is checked, in few statements. The replay itself also finds attempts
-that started in the meantime.
+A bounded sample of each group is checked with a few statements. The replay itself also detects
+attempts that started in the meantime.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _sample(rows: Sequence[DeadLetterGroupRow], shown: set[str]) -> dict[str, li
 
 
 def _refused(tx: Tx, names: NameResolver, sampled: Mapping[str, list[int]]) -> dict[int, str]:
-    """Return the reasons for which a replay would refuse dead letters, by dead letter."""
+    """Return why a replay would refuse dead letters, by dead letter."""
     runs = [one for name, ids in sampled.items() if name.startswith("run/") for one in ids]
     others = [one for name, ids in sampled.items() if not name.startswith("run/") for one in ids]
     refused = dead_letter_refused(tx, runs, others, replays_max=REPLAYS_MAX)

@@ -1,4 +1,4 @@
-"""Replay of completion reports that named an unknown processor: recorded once it is registered."""
+"""Replay of completion reports that named a processor that was not registered at the time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_report(row: DeadLetterRow) -> bool:
 def report_check(
     tx: Tx, names: NameResolver, details: str | None, customer: str | None
 ) -> ProcessorReport:
-    """Return the report of these details; raise Conflict while there is no such processor."""
+    """Return the report in these details; raise Conflict while its processor is not registered."""
     report = ProcessorReport(**{**json.loads(details or "{}"), "customer": customer})
     info = names.pipeline(report.pipeline, "pipeline", tx)
     if reporting_processor(info, report) is None:

@@ -1,7 +1,7 @@
 """Answers to an operator's three questions about a flow.
 
 What happened? Why, and what is missing? What can I do? The text comes from `flows.explain.client`,
-as in `penstock explain` and `penstock why`, at the simulated moment; the demo only arranges it.
+as in `penstock explain` and `penstock why`, at the simulated time; the demo only arranges it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def phase_statuses(explanation: FlowExplanation) -> list[PhaseStatus]:
 
 
 def _why(client: Client, flow_id: str, explanation: FlowExplanation) -> Iterator[str]:
-    """Yield the causes of what is pending, and the reasons of degraded decisions."""
+    """Yield the causes of what is pending, and the reasons for degraded decisions."""
     yield explanation.summary
     causes = client.diagnostics.why_flow(flow_id).causes[1:]
     for cause in causes[:CAUSES_MAX]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BUSY_US: Final = MINUTE
 IDLE_US: Final = 15 * MINUTE
 STEPS: Final = 420
-"""Approximate number of steps in a day, with the three answers; real time is shared equally."""
+"""Approximate number of steps in a day, with the three answers; each takes the same real time."""
 LEASE_US: Final = 60 * MINUTE
 ANSWER_STEPS: Final = 25
 """Number of steps for which time stops when an answer is shown, so that the viewer can read it."""

@@ -208,7 +208,7 @@ def _healed(past: DayRecord, scene: ScenarioState) -> Claim:
 
 
 def _kept(client: Client) -> Claim:
-    """Check that the message the app refused is a dead letter, whole, and can be replayed."""
+    """Check that the message the app refused is a complete dead letter that can be replayed."""
     kept = client.dead_letters.list(subscription=FEED).items
     request = ReplayRequest(subscription=FEED, is_dry_run=True)
     tried = client.dead_letters.replay_matching(request)

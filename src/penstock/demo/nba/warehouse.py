@@ -78,7 +78,7 @@ class Season:
 
 
 STAMPED: Final = "* EXCLUDE (updated_at)"
-"""Columns of a raw table, which has the time of its load as well."""
+"""All columns of a raw table except the time of its load."""
 ENTITIES: Final[Mapping[str, str]] = {"players": "player_id", "teams": "team"}
 """Columns that identify the entities whose changes processors report."""
 SEASON: Final = Season()
@@ -134,7 +134,7 @@ def fill_for_run(run: RunContext, table: str) -> Result:
 def _report(
     run: RunContext, connection: duckdb.DuckDBPyConnection, table: str, columns: str
 ) -> None:
-    """Report the entities whose rows differ from those that were remembered."""
+    """Report the entities whose rows differ from the earlier ones."""
     days = {"first": run.partition, "last": run.partition}
     for kind in run.declared.terms.entities:
         text = sql("changed", table=table, columns=columns, column=ENTITIES[kind])

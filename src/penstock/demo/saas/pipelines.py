@@ -1,7 +1,7 @@
 """The pipelines of a small SaaS platform: billing, audits and reports, declared as users do.
 
-The settings are those of the source design's examples. `penstock demo saas` runs the pipelines in
-simulated time; `penstock up --pipelines penstock.demo.saas` runs them in real time.
+The settings are those of the examples in the original design. `penstock demo saas` runs the
+pipelines in simulated time; `penstock up --pipelines penstock.demo.saas` runs them in real time.
 `examples/saas` exports them.
 """
 

@@ -1,7 +1,7 @@
 """The demos' simulation: the real services and single-threaded workers in simulated time.
 
-`DemoSimulation.step` advances the time and runs every service and worker once. This module knows
-nothing about the scenarios and does not depend on real time.
+`DemoSimulation.step` advances the time and runs every service and worker once. This module does not
+depend on the scenarios or on real time.
 """
 
 from __future__ import annotations

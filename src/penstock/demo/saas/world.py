@@ -23,13 +23,15 @@ def customers(n: int) -> list[str]:
 
 
 def every_15_minutes(names: list[str], seed: int) -> list[str]:
-    """Return the customers that report every 15 minutes; at least 8, as the scenario needs some."""
+    """Return the customers that report every 15 minutes; at least 8, because the scenario needs
+    several.
+    """
     chosen = [name for name in names if _fraction(seed, name, "report") < QUARTERLY_SHARE]
     return chosen if len(chosen) >= 8 else names[:8]
 
 
 def configs(names: list[str], start: int, seed: int) -> list[NewConfig]:
-    """Return every customer's configs, with the settings of the source design's examples."""
+    """Return every customer's configs, with the settings of the examples in the original design."""
     often = set(every_15_minutes(names, seed))
     wanted: list[NewConfig] = []
     for index, name in enumerate(names):

@@ -24,11 +24,11 @@ from penstock.pipelines.plan import PhasePlan
 Scores: TypeAlias = tuple[float | None, float | None]
 """Completeness in percent, and quality."""
 CASCADE_SOURCE = "orchestrator"
+"""Trigger source of a start that a preceding phase caused."""
 FALLBACK_SOURCE = "fallback"
 """Trigger source of a phase that was started at its fallback time."""
 SELF_HEAL_SOURCE = "self_heal"
-"""Trigger source of a start by self-heal that the cascade missed."""
-"""Trigger source of a start that a preceding phase caused."""
+"""Trigger source of a start that self-heal made because the cascade missed it."""
 
 
 def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class ChangeSet:
     wanted: list[NeededProbe] = field(default_factory=list)
     late: list[LateData] = field(default_factory=list)
     closed: list[FlowRow] = field(default_factory=list)
-    """Flows whose successful probe run closed a breaker; flows it blocked are evaluated again."""
+    """Flows whose successful trial closed a breaker; the flows it blocked are evaluated again."""
     starts: list[Start] = field(default_factory=list)
     fan_ins: list[NewCompletion] = field(default_factory=list)
     ended: int = 0

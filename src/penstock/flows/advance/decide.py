@@ -376,7 +376,7 @@ def gate_input(
 
 
 def _block(snapshot: FlowSnapshot, ask: GateRequest, changes: ChangeSet) -> None:
-    """Block a phase while its breaker is open, until it lets a probe run through."""
+    """Block a phase while its breaker is open, until the breaker allows a trial."""
     processor = ask.processor or ""
     again = snapshot.breaker(ask.phase).next_probe_at()
     row = snapshot.row(ask.phase, processor)

@@ -24,7 +24,7 @@ from penstock.flows.rows import PhaseRow
 
 
 def count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
-    """Count dead runs against the breaker of their phase; a successful probe run closes it."""
+    """Count dead runs against the breaker of their phase; a successful trial closes it."""
     for phase, count in wakeup.failures.items():
         for _ in range(count):
             count_effect(snapshot, phase, snapshot.breaker(phase), BreakerEffect.FAILURE, changes)

@@ -73,7 +73,7 @@ def drop_stale_evidence(tx: Tx, wakeups: Mapping[int, Wakeup]) -> None:
 def query_state(tx: Tx, wakeups: Mapping[int, Wakeup]) -> Callable[[Sequence[Locked]], LoadedRows]:
     """Send the queries for the phases and completions of flows.
 
-    Of a long flow with nothing but reports, only the phases that reported and those next to them
+    For a long flow with nothing but reports, only the phases that reported and those next to them
     are loaded. If that may not be enough (the flow may end, or has degraded phases), the returned
     function loads all of it.
     """

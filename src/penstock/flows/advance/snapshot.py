@@ -76,7 +76,7 @@ class FlowSnapshot:
     waits_for_flow: int | None = None
     """An earlier open flow of the same config, which must end before this flow starts anything."""
     only: frozenset[str] | None = None
-    """Of a long flow that was loaded in part, the phases that may change; others are unfinished."""
+    """In a partially loaded long flow, the phases that may change; None if all were loaded."""
     expansions: dict[tuple[str, str], ExpansionRow] = field(default_factory=dict)
     """By phase and name, the processors that have one run per item."""
     reported: Mapping[tuple[int, int], ReportedEntities] = field(default_factory=dict)

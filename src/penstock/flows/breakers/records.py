@@ -47,7 +47,7 @@ class BreakerFailure(Record):
     processor: str | None
     """Processor that failed, or whose gate did; null for the gate of a whole phase."""
     text: str
-    """Reason of the decision, or error of the run."""
+    """Reason for the decision, or error of the run."""
 
 
 class BreakerDetail(Record):
@@ -58,7 +58,7 @@ class BreakerDetail(Record):
     text: str
     """The explanation in sentences."""
     recent: list[BreakerFailure]
-    """Newest failures of the phase in this partition, newest first."""
+    """Most recent failures of the phase in this partition, newest first."""
     blocked_flows: list[str]
     """Open flows in which the breaker blocks the phase."""
     command: str | None
@@ -66,7 +66,7 @@ class BreakerDetail(Record):
 
 
 class BreakerTarget(Record):
-    """A breaker to reset, and why."""
+    """A breaker to reset, and the reason."""
 
     pipeline: Annotated[str, Meta(examples=["nba"])] = field(name="pipeline_template")
     """Registered name of the pipeline."""

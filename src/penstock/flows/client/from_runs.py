@@ -36,7 +36,7 @@ def run_trigger_check(tx: Tx, names: NameResolver, owner: ActionOwner, wanted: R
 def run_trigger_target(
     tx: Tx, names: NameResolver, owner: ActionOwner, wanted: RunTrigger
 ) -> TriggerTarget:
-    """Return the flow that a run would open or find; raise the errors of opening it."""
+    """Return the flow that a run would open or find; raise the errors that opening would raise."""
     request = _request(owner, wanted)
     info = names.pipeline(request.pipeline, "pipeline", tx)
     check_request(info, request)

@@ -134,7 +134,7 @@ def _of_flow(flow: FlowRow, marks: Sequence[PhaseMarkRow]) -> GridFlow:
 
 
 def _of_log(flows: Mapping[int, Sequence[LoggedPhase]], order: Sequence[str]) -> GridFlow:
-    """Return the newest of several flows of which only the log is kept."""
+    """Return the newest of several flows for which only the log is kept."""
     newest = max(flows)
     rows = flows[newest]
     statuses = {row.status.upper() for row in rows}

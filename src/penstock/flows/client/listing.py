@@ -105,7 +105,9 @@ def flow_page(
 
 
 def _by_risk(tx: Tx, names: NameResolver, wanted: FlowFilter, order: FlowOrder) -> Sequence[Flow]:
-    """Return the open flows that most probably miss their target first, then by expected end."""
+    """Return open flows by probability of missing their target, highest first, then by expected
+    end.
+    """
     rows = flow_list(tx, wanted._replace(limit=RISKS_MAX + 1))
     if len(rows) > RISKS_MAX:
         raise InvalidInput(
@@ -132,7 +134,7 @@ def flow_records(
     order: FlowOrder,
     seen: dict[int, tuple[Forecast | None, Micros | None]] | None = None,
 ) -> Sequence[Flow]:
-    """Return the records of flows with what the order shows; `seen` has known forecasts."""
+    """Return the records of flows with the requested fields; `seen` has forecasts already made."""
     ids = [row.flow_id for row in rows]
     held_up = phase_states(tx, ids)
     if seen is None:

@@ -70,7 +70,7 @@ def check_request(info: PipelineInfo, wanted: FlowRequest) -> None:
 def request_parameters(
     info: PipelineInfo, wanted: FlowRequest, config: ConfigRow | None
 ) -> str | None:
-    """Return the parameters of a request as JSON text; None for those of its config, or none."""
+    """Return the parameters of a request as JSON text; None to use those of its config, if any."""
     if wanted.parameters is None and config is not None:
         return None  # its runs read the config's, which were validated with it
     given = {} if wanted.parameters is None else wanted.parameters

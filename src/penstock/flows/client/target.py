@@ -34,7 +34,7 @@ class TriggerTarget(NamedTuple):
     existing: FlowRow | None
     """Newest flow of the partition and mode; an open one takes precedence."""
     parent: FlowRow | None
-    """Flow whose completed phases a trigger that names phases inherits."""
+    """Flow whose completed phases are inherited if the trigger names phases."""
     superseded: tuple[FlowRow, ...]
     """Older open flows of the same key, which the new generation replaces."""
     is_new: bool

@@ -39,8 +39,8 @@ class LimitFact:
 
     is_exhausted: the limit has no free capacity for the run now. capacity: the configured one;
     held: the part in use. waiters_ahead: the number of waiters before the run in this limit's
-    queue. What concerns other customers is None if the caller may not see it; `holders` then lists
-    only the caller's own, and `has_others` says whether there are others.
+    queue. Fields about other customers are None if the caller may not see them; `holders` then
+    lists only the caller's own, and `has_others` says whether there are others.
     """
 
     name: str
@@ -161,7 +161,7 @@ class ProcessorFact:
     is_external: bool = False
     live: RunFact | None = None
     failures: tuple[RunFact, ...] = ()
-    """Ended attempts that failed, oldest first; none of a processor with items."""
+    """Ended attempts that failed, oldest first; empty for a processor with items."""
     items: ItemsFact | None = None
 
     @property
@@ -209,7 +209,7 @@ class DecisionFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerFact:
-    """The breaker of a phase; again_at: when it allows the next probe, None while closed."""
+    """The breaker of a phase; again_at: when it allows the next trial, None while closed."""
 
     failures: int
     next_probe_at: Micros | None = None

@@ -108,7 +108,7 @@ def _verdict(flows: Sequence[FlowFact], absences: Sequence[MissingStep]) -> tupl
 
 
 def _without_most_items(runs: Sequence[RunFact], flows: Sequence[FlowFact]) -> Iterator[RunFact]:
-    """Yield the runs, but of a processor with items only the first few that failed."""
+    """Yield the runs; for a processor with items, only the first few that failed."""
     fans_out = {
         (phase.name, processor.name)
         for flow in flows

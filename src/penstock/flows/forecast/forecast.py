@@ -23,9 +23,9 @@ from penstock.pipelines.plan import Plan
 from penstock.runs.durations import BEYOND, SAMPLES_MIN, quantile
 
 WEEKDAY_MIN: Final = 8
-"""Number of samples of the same weekday from which only these are used."""
+"""Minimum number of samples of the same weekday; with fewer, samples of all weekdays are used."""
 RISK_AT: Final = 0.5
-"""Probability of a miss from which a flow is at risk."""
+"""Probability of a miss at which a flow counts as at risk."""
 _OVER: Final = (PhaseState.COMPLETE, PhaseState.DEGRADED, PhaseState.SKIPPED)
 
 
@@ -45,7 +45,7 @@ class FlowSample:
 
 
 class Frontier(NamedTuple):
-    """A phase of a live flow that has not ended, and since when it could start."""
+    """A phase of a live flow that has not ended, and the time from which it could start."""
 
     phase: str
     ready_at: Micros
@@ -84,13 +84,13 @@ class History:
     )
 
     def weekday_of(self, weekday: int) -> int | None:
-        """Return the weekday if it has enough samples, else None: all are used."""
+        """Return the weekday if it has enough samples, else None, which selects all samples."""
         if self._weekdays is None:
             self._weekdays = Counter(one.weekday for one in self.samples)
         return weekday if self._weekdays[weekday] >= WEEKDAY_MIN else None
 
     def steps(self, weekday: int | None) -> list[dict[str, _Step]]:
-        """Return every sample's phases, of a weekday or of all."""
+        """Return the phases of every sample, for one weekday or for all."""
         if weekday not in self._steps:
             self._steps[weekday] = [
                 self._steps_of(one)
@@ -100,7 +100,7 @@ class History:
         return self._steps[weekday]
 
     def latest_total(self, weekday: int | None, phase: str, elapsed: Micros) -> Micros | None:
-        """Return the longest rest of a flow among samples whose phase took longer than `elapsed`.
+        """Return the longest remaining time among samples whose phase took longer than `elapsed`.
 
         None if there are too few. This is a cheap check, because most live flows are not at risk.
         """
@@ -132,7 +132,7 @@ def forecast(
     weekday: int,
     target_at: Micros | None,
 ) -> Forecast | None:
-    """Return the forecast of a live flow; None with too few samples, or if nothing is left."""
+    """Return the forecast of a live flow; None if there are too few samples or nothing is left."""
     chosen = history.weekday_of(weekday)
     steps = history.steps(chosen)
     names = [one.phase for one in frontier]
@@ -160,7 +160,7 @@ def forecast(
 def is_safe(
     history: History, frontier: Sequence[Frontier], *, now: Micros, weekday: int, target_at: Micros
 ) -> bool:
-    """Return whether no sample at all would miss the target; a cheap check before `forecast`."""
+    """Return whether none of the samples would miss the target; a cheap check before `forecast`."""
     chosen = history.weekday_of(weekday)
     if len(history.steps(chosen)) < SAMPLES_MIN:
         return True

@@ -27,7 +27,7 @@ FLOWS_MAX: Final = 200
 
 
 def history_read(tx: Tx, pipeline_key: PipelineKey, of_flow: FlowPlan) -> History:
-    """Return the samples of a pipeline in a mode: its newest flows of which every phase ended."""
+    """Return the samples of a pipeline in a mode: the newest flows whose phases have all ended."""
     plan = of_flow.plan
     params = {
         "pipeline": pipeline_key,

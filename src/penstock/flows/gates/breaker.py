@@ -1,8 +1,8 @@
-"""The circuit breaker of a phase: five failures open it for an hour, then one probe is allowed.
+"""The circuit breaker of a phase: five failures open it for an hour, then one trial is allowed.
 
-CLOSED allows all work and OPEN allows none. After an hour, HALF_OPEN allows a single probe: success
-closes the breaker, failure opens it for another hour. A probe that never reports a result is
-discarded after an hour. A neutral effect, such as that of a WAIT decision, only ends the probe. The
+CLOSED allows all work and OPEN allows none. After an hour, HALF_OPEN allows a single trial: success
+closes the breaker, failure opens it for another hour. A trial that never reports a result is
+discarded after an hour. A neutral effect, such as that of a WAIT decision, only ends the trial. The
 store keeps one record per customer, pipeline, partition and phase; the orchestrator calls
 `try_start` and `record_effect`. Nothing here reads a clock.
 """
@@ -21,7 +21,7 @@ OPEN_DURATION: Final = HOUR
 
 
 class BreakerState(StrEnum):
-    """Whether a breaker allows work: all, a single probe, or none."""
+    """Whether a breaker allows work: all, a single trial, or none."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"
@@ -30,9 +30,9 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """The stored state: consecutive failures, when the breaker opened, when its probe started.
+    """The stored state: consecutive failures, when the breaker opened, when its trial started.
 
-    opened_at is None while the breaker is closed; probe_at is None while no probe is running.
+    opened_at is None while the breaker is closed; probe_at is None while no trial is running.
     """
 
     failures: int = 0
@@ -48,7 +48,7 @@ class Breaker:
         return BreakerState.HALF_OPEN
 
     def next_probe_at(self) -> Micros | None:
-        """Return when the next probe is allowed; None while the breaker is closed."""
+        """Return when the next trial is allowed; None while the breaker is closed."""
         if self.opened_at is None:
             return None
         return max(self.opened_at, self.probe_at or self.opened_at) + OPEN_DURATION
@@ -58,7 +58,7 @@ class Breaker:
 
 
 def try_start(breaker: Breaker, now: Micros) -> tuple[bool, Breaker]:
-    """Return whether work may start, and the breaker to store, which records a started probe."""
+    """Return whether work may start, and the breaker to store, which records a started trial."""
     state = breaker.state(now)
     if state is BreakerState.CLOSED:
         return True, breaker
@@ -74,7 +74,7 @@ def record_effect(breaker: Breaker, effect: BreakerEffect, now: Micros) -> Break
     if effect is BreakerEffect.NEUTRAL:
         return replace(breaker, probe_at=None)
     failures = breaker.failures + 1
-    # Only a failed probe reopens the breaker: work that started before it opened may report late.
+    # Only a failed trial reopens the breaker: work that started before it opened may report late.
     opens = failures >= FAILURES_MAX and (breaker.opened_at is None or breaker.probe_at is not None)
     opened_at = now if opens else breaker.opened_at
     return Breaker(failures=failures, opened_at=opened_at)

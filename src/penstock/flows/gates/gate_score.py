@@ -119,7 +119,7 @@ def is_below_proceed_at(given: GateInput, a: Assessment) -> bool:
 
 
 def weakest(given: GateInput) -> Assessment | None:
-    """Return the least complete same-day dependency, ties by quality; None if all are full."""
+    """Return the least complete same-day dependency, ties by quality; None if all are complete."""
     lacking = [
         a
         for a in given.assessments

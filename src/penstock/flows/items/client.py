@@ -145,7 +145,7 @@ class Items:
         return self._store.write(body)
 
     def _retryable(self, tx: Tx, flow: FlowRow, request: ItemRetry) -> Sequence[tuple[str, int]]:
-        """Return the keys and last runs of the items that a request selects, one too many."""
+        """Return the keys and last runs of the selected items, one more than the maximum."""
         if request.processor is None and not expansions_of(tx, [flow.flow_id])[flow.flow_id]:
             return []
         row = self._expansion(tx, flow, request.processor)
@@ -181,7 +181,7 @@ class Items:
 
 
 def _like(pattern: str) -> str:
-    """Return a pattern with `*` and `?` as one of LIKE with a backslash as escape character."""
+    """Convert a pattern with `*` and `?` to a LIKE pattern with backslash as escape character."""
     for mark in ("\\", "%", "_"):
         pattern = pattern.replace(mark, f"\\{mark}")
     return pattern.replace("*", "%").replace("?", "_")

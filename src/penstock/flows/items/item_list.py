@@ -19,11 +19,11 @@ ITEMS_MAX: Final = 100_000
 ITEM_BYTES_MAX: Final = 16 * 1024
 KEY_MAX: Final = 200
 FIRST_BATCH: Final = 200
-"""Number of runs of a long list that the trigger's transaction creates, so that the first can
-start.
+"""Number of runs of a long list that the trigger's transaction creates, so that the first ones can
+start immediately.
 """
 BATCH: Final = 1_000
-"""Longest list of items whose runs one transaction creates."""
+"""Maximum number of items whose runs one transaction creates."""
 
 
 _ENCODER: Final = json.JSONEncoder(
@@ -81,7 +81,7 @@ class _Where:
 
 
 def batches(items: Sequence[KeyedItem]) -> list[Sequence[KeyedItem]]:
-    """Return the items in lists whose runs are created together; the first of many is short."""
+    """Return the items in lists whose runs are created together; the first of several is short."""
     first = len(items) if len(items) <= BATCH // 2 else FIRST_BATCH
     rest = [items[at : at + BATCH] for at in range(first, len(items), BATCH)]
     return [items[:first], *rest]

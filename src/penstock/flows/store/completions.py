@@ -143,7 +143,9 @@ def _events_of(
     named: Mapping[int, tuple[str, str, int]],
     is_failure: Callable[[tuple[Any, ...]], bool],
 ) -> list[CompletionEvent]:
-    """Return the flow events of new completions; a success of an incremental processor counts."""
+    """Return the flow events of new completions; successes move the watermarks of incremental
+    processors.
+    """
     receiving = {number for number, (_, _, role) in named.items() if role & RECEIVES}
     watermarks_move(
         tx,
@@ -167,7 +169,7 @@ def completion_from_finished(
     events: receives the flow events; without it they are stored for the orchestrator.
 
     Ended items are only counted; the orchestrator completes their processor. Those that succeeded
-    are in history and need no row of the log.
+    are in history and need no log row.
     """
     of_flows = [end for end in finished if end.flow_id is not None]
     plain = [end for end in of_flows if not end.item_key]

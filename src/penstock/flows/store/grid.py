@@ -43,8 +43,8 @@ def grid_logged(tx: Tx, key: GridKey, partitions: Sequence[str]) -> Sequence[Log
 
 
 def phase_marks(tx: Tx, flow_ids: Sequence[int]) -> Mapping[int, Sequence[PhaseMarkRow]]:
-    """Return the phases of flows with their states; a phase of which only processors have gates
-    has the state of the first of them.
+    """Return the phases of flows with their states; a phase with one gate per processor has the
+    state of the first gate.
     """
     found: dict[int, dict[str, PhaseMarkRow]] = {flow_id: {} for flow_id in flow_ids}
     if flow_ids:

@@ -60,7 +60,7 @@ def long_flow_remember(flow: FlowRow, plan: FlowPlan) -> None:
 
 
 def processors_later(tx: Tx, flows: Iterable[FlowRow]) -> Callable[[], ProcessorKeys]:
-    """Query the processors of flows unless they are cached; the result is read by a call."""
+    """Query the processors of flows unless cached; the returned function waits for the result."""
     wanted = {flow.digest: flow.pipeline_key for flow in flows}
     database = getattr(tx, "database", None)
     cached = {} if database is None else _processors.setdefault(database, {})

@@ -1,6 +1,6 @@
 """The broker requests, renews and releases slots for all callers in a process; one per store.
 
-For each limit the broker keeps its state in this process: requests, releases and departures that
+For each limit the broker keeps its state in this process: requests, releases and withdrawals that
 have not been sent. One grant transaction sends all of them. The caller runs that transaction itself
 if no other caller in the process waits for the limit (one transaction, no ticket, no thread);
 otherwise the broker's thread does. Waiting takes a ticket row and an event, but no connection.
@@ -91,7 +91,7 @@ class Broker:
         found = self._states.get((customer_key, name))
         if found is not None:
             return found
-        with self._making:  # a thousand concurrent callers need one connection, not all of them
+        with self._making:  # a thousand concurrent callers need one connection, not a thousand
             found = self._states.get((customer_key, name))
             if found is None:
                 limit = self.store.write(

@@ -54,7 +54,7 @@ def rate(
     timeout: Duration | None = None,
     client: StoreOwner | None = None,
 ) -> SlotRequest:
-    """Return a request for a token of the rate limit `name`: entering waits; nothing is held.
+    """Return a request for a token of the rate limit `name`: entering it waits; nothing is held.
 
     per_second, burst: configuration of the limit if it does not exist yet.
     """

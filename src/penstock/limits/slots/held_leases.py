@@ -37,7 +37,7 @@ class HeldLeases:
         return bool(self._held)
 
     def add(self, held: HeldSlot) -> None:
-        """Start to renew a slot."""
+        """Start renewing a slot."""
         with self._lock:
             self._held[held.lease.lease_id] = held
 

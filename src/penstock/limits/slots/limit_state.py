@@ -53,7 +53,7 @@ class LazyEvent:
 
 
 class WaiterState(StrEnum):
-    """State of a request for a slot, from asking to its result."""
+    """State of a request for a slot, up to its result."""
 
     ASKED = "asked"
     WAITING = "waiting"
@@ -191,7 +191,7 @@ class LimitState:
 
     @property
     def has_work(self) -> bool:
-        """Whether there are requests, releases or departures to send to the store."""
+        """Whether there are requests, releases or withdrawals to send to the store."""
         return bool(self.wants or self.releases or self.leaves)
 
     def take(self) -> PendingWork:

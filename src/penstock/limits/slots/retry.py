@@ -4,8 +4,8 @@ The delay starts at 2 s and doubles up to 120 s, with jitter, for 10 minutes in 
 is honoured. Every attempt acquires its slot again, because the capacity of an adaptive limit may
 have been lowered, and every quota error is reported to the limit. Inside a run, a wait of more than
 30 s snoozes the run, which frees its worker; the run's quota errors are in the limit's history, so
-the backoff continues where it was. After 10 minutes the error is raised, and the run's own retry
-policy applies (QUOTA_EXCEEDED).
+the backoff continues where it left off. After 10 minutes the error is raised, and the run's own
+retry policy applies (QUOTA_EXCEEDED).
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _Attempts:
         return error
 
     def _recall(self, kind: Kind | None) -> None:
-        """Restore the number of attempts and the time spent of a run that was snoozed.
+        """Restore the number of attempts and the elapsed time of a run that was snoozed.
 
         The limit's history already includes the current error.
         """

@@ -1,8 +1,8 @@
 """The maximum number of runs of a customer: a limit that all its runs hold.
 
 Runs of a customer with a maximum are inserted as LIMITED and take the limit `customer:<id>` with
-those of their processor (`run_queue`). This module applies a changed maximum to the runs that were
-live before: those in progress hold the limit, those that wait are queued for it.
+those of their processor (`run_queue`). This module applies a changed maximum to runs that are
+already live: those in progress hold the limit, those that wait are queued for it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from penstock.pipelines.declare.limit_needs import (
 )
 
 REPEAT_US: Final = MINUTE
-"""How long after a change it is applied again, to runs inserted by transactions that started before
-it.
+"""Time after which a change is applied again, for runs of transactions that began before it.
 """
 RUNS_MAX: Final = 5_000
 

@@ -112,7 +112,7 @@ class LeaseRequest(NamedTuple):
     """A request for a slot.
 
     request: a unique id; with `is_repeated` it may have been granted before. waits: whether the
-    request is queued if no slot is free. max_wait_us: the longest acceptable delay by a rate.
+    request is queued if no slot is free. max_wait_us: the longest acceptable delay due to a rate.
     """
 
     request: str

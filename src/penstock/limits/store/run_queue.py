@@ -6,9 +6,10 @@ queues (`queue_enter`), and every transaction that frees capacity admits the nex
 its end or release (`queue_leave`): READY, CLAIMED and RUNNING runs hold slots, all others hold
 none.
 
-`limits.run_queue_rules` decides over capacity, given rows read under the locks of the limits, which
-are taken in id order. A tenant transaction cannot see the rows of other customers: it only leaves
-the queues and wakes the admitter, which checks every queue with free capacity (`queue_check`).
+`limits.run_queue_rules` decides which runs are admitted, from rows read under the locks of the
+limits, which are taken in id order. A tenant transaction cannot see the rows of other customers: it
+only removes runs from the queues and wakes the admitter, which checks every queue with free
+capacity (`queue_check`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ADMIT: Final = "admit"
 HEADS_LOCKED: Final = 16
 """Number of runs at the head of a queue whose other limits are locked as well."""
 READS_MAX: Final = 8
-"""How often a queue is read again because runs moved from its head to another queue."""
+"""Maximum number of times a queue is read again because runs at its head moved elsewhere."""
 ADMIT_MAX: Final = 1000
 """Maximum number of runs admitted per queue and transaction; the admitter continues from there."""
 AGE_PER_CUSTOMER: Final = 5
@@ -184,7 +185,9 @@ def queue_check(tx: Tx) -> tuple[list[int], Micros | None]:
 
 
 def queue_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
-    """Escalate runs that waited long, and delete queue entries without a run. Return how many."""
+    """Escalate runs that have waited too long, and delete queue entries without a run. Return how
+    many.
+    """
     escalated = tx.run("queue_escalate", {"after_us": run_queue_rules.ESCALATE_AFTER})
     orphaned = sorted({row[0] for row in tx.rows("queue_orphaned_waiting", {"n": ADMIT_MAX})})
     queue_leave(tx, orphaned)
@@ -317,7 +320,7 @@ def limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, in
 
 
 def _capacity_changed(row: Row, need: LimitNeed) -> bool:
-    """Whether the declared capacity differs from the stored one, which a declaration set."""
+    """Whether the declared capacity differs from the stored one, set by an earlier declaration."""
     return need.capacity is not None and row[3] != need.capacity and row[4] == "declaration"
 
 

@@ -173,7 +173,7 @@ def _changed_heads(client: UseCaseGroups, published: dict[int, str]) -> list[Ver
 
 
 def _read_heads(path: Path) -> dict[int, str]:
-    """Return the heads by block of a file: a list, or one head or pushed message per line."""
+    """Return the heads in a file, by block: a list, or one head or pushed message per line."""
     expected = "heads, as `penstock seals publish` or `penstock seals list --json` writes them"
     heads: dict[int, str] = {}
     try:

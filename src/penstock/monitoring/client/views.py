@@ -164,7 +164,7 @@ class Views(TodayViews):
         raise NotFound("pipeline", name)
 
     def processor_paths(self) -> dict[int, tuple[str, str, str]]:
-        """Return pipeline, phase and name of processors, by the processor key in events."""
+        """Return the pipeline, phase and name of each processor, by its key in events."""
         return {
             row.processor_key: (row.pipeline, row.phase, row.name)
             for info in self._names.pipelines()

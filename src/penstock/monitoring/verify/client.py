@@ -99,7 +99,7 @@ class JournalVerifier:
         self._ends_before = 0
 
     def run(self) -> VerifyFindings:
-        """Verify everything."""
+        """Run all checks."""
         found = self._found
         self._pruned_to, self._started_at = self._store.read(
             lambda tx: (journal_pruned_to(tx), tx.now())

@@ -21,7 +21,7 @@ NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 SEVERITIES: Final = ("info", "medium", "high", "critical")
 
 AlertFunction: TypeAlias = Callable[[Any], float | bool | None]
-"""A rule's function: takes a client, returns a number, True for 1, or None for nothing."""
+"""A rule's function: takes a client and returns a number, a boolean (True is 1), or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Incremental processors of a definition, and the earlier processors that report changes to them.
 
-Works on the JSON of a definition, like `pipelines.declare.validation`. The processors before one
-are those of the phases before its phase in any mode: changes made in one mode are received in the
-next flow that runs the processor, in any mode.
+Works on the JSON of a definition, like `pipelines.declare.validation`. The processors before an
+incremental one are those of all earlier phases, in any mode: changes made in one mode are received
+in the next flow that runs the processor, in any mode.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.pipelines.plan import modes_of, plan_of
 RECEIVES: Final = 1
 """Bit of `processors.entity_role`: the processor is incremental."""
 FEEDS: Final = 2
-"""An incremental processor receives its changes."""
+"""Bit: an incremental processor receives the changes that this processor reports."""
 MUST_REPORT: Final = 4
-"""An incremental processor receives everything if this one does not report."""
+"""Bit: an incremental processor receives everything if this processor does not report."""
 _SIGNED: Final = ("needs", "produces", "entities", "incremental", "incremental_per")
 """Options that determine what a processor must process; if one changes, it processes everything."""
 
@@ -86,7 +86,9 @@ def incremental_of(definition: Mapping[str, Any]) -> dict[tuple[str, str], Incre
 
 
 def entity_roles(definition: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Return the roles of processors in incremental cascades, as bits; others are missing."""
+    """Return the roles of processors in incremental cascades, as bits; processors without a role
+    are omitted.
+    """
     roles: dict[tuple[str, str], int] = {}
     for key, plan in incremental_of(definition).items():
         roles[key] = roles.get(key, 0) | RECEIVES

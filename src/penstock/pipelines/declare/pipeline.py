@@ -384,8 +384,9 @@ class Pipeline:
         """Declare an alert rule: the function measures a number that is compared with thresholds.
 
         info, medium, high, critical: threshold of each severity, at least one. hold: time for which
-        it must be reached. every: interval of the measurement, 1 minute by default. message and
-        command may name `{value}`. The function takes a client and returns a number, or None.
+        a threshold must be reached. every: interval between measurements, 1 minute by default.
+        message and command may contain `{value}`. The function takes a client and returns a number,
+        or None.
         """
 
         def decorate(function: AlertFunction) -> AlertFunction:

@@ -32,8 +32,8 @@ _UNITS: Final = {
 class BigQueryAddress:
     """Project, dataset and location of tables, and the maximum cost of a statement.
 
-    dataset: of tables that are named without one. location: where jobs run; None lets BigQuery
-    derive it. bytes_max: bytes that one statement may be billed.
+    dataset: default for tables that are named without one. location: where jobs run; None lets
+    BigQuery derive it. bytes_max: maximum bytes billed for one statement.
     """
 
     project: str

@@ -30,7 +30,7 @@ class QueryTimeout(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryBounds:
-    """Bounds of a statement. tables: those it may read, `project.dataset.table`; None for any."""
+    """Bounds of a statement. tables: `project.dataset.table` names it may read; None for any."""
 
     bytes_max: int
     rows_max: int | None
@@ -59,7 +59,7 @@ class BoundedQueries:
         self._clock = clock or SystemClock()
 
     def deadline(self, seconds: float) -> Callable[[], float]:
-        """Return a function that returns the seconds left, and raises QueryTimeout if none is."""
+        """Return a function that returns the seconds left, or raises QueryTimeout if none are."""
         end = self._clock.monotonic() + seconds
 
         def left() -> float:

@@ -164,7 +164,7 @@ def partition_work(
 ) -> dict[str, PartitionWork]:
     """Return earlier work on partitions; series: the customer, the pipeline and the config.
 
-    last_phases: the phases with which a flow ends.
+    last_phases: the final phases of a flow.
     """
     customer, pipeline, config_id = series
     names = list(dict.fromkeys(partitions))

@@ -188,7 +188,7 @@ def _performed(
     names: NameResolver,
     actions: Sequence[tuple[ActionOwner, CheckedAction]],
 ) -> list[int]:
-    """Perform actions; return the ids of the messages, runs and flows in their order."""
+    """Perform actions; return the ids of the created messages, runs and flows, in order."""
     made: dict[int, int] = {}
     messages, submissions = [], []
     for index, (owner, one) in enumerate(actions):

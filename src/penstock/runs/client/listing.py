@@ -27,7 +27,9 @@ SEARCH_MAX = 1_000
 
 
 def run_page(tx: Tx, wanted: RunFilter, start: RunPosition | RunRow | None = None) -> RunsPart:
-    """Return live runs, then ended ones, after a position or a run; or those of another order."""
+    """Return live runs, then ended ones, after a position or a run; other sort orders list only one
+    kind.
+    """
     found = _with_owner(tx, wanted)
     if found is None:
         return RunsPart([], None)
@@ -63,7 +65,7 @@ def run_page(tx: Tx, wanted: RunFilter, start: RunPosition | RunRow | None = Non
 
 
 def _with_owner(tx: Tx, wanted: RunFilter) -> RunFilter | None:
-    """Add what the ended runs of a config or a flow are found by; None if there is no such one."""
+    """Add the owner of the filter's config or flow; None if it does not exist or does not match."""
     if wanted.flow_id is not None:
         flow = owner_of_flow(tx, wanted.flow_id)
         if flow is None:

@@ -183,8 +183,8 @@ class Runs:
     def logs(self, run_id: RunId) -> RunLogs:
         """Return the log entries of a run.
 
-        A worker stores them every few seconds and with the end of the run. They are kept as long as
-        the history of runs.
+        A worker stores them every few seconds and when the run ends. They are kept as long as the
+        run history.
         """
 
         def body(tx: Tx) -> RunLogs:
@@ -216,8 +216,8 @@ class Runs:
     ) -> Page[Run]:
         """List runs. Active runs come first, then ended ones, newest first.
 
-        Ended runs of a customer are in the order of their scheduled time; those of all customers,
-        if they are filtered by anything but an id, in the order of their end, and so are all with
+        Ended runs of one customer are ordered by scheduled time. Across all customers, runs that
+        are filtered by anything but an id are ordered by the time they ended, as are all lists with
         `ended_since`, `ended_until` or `sort=ended_at`. A page may have fewer runs than `limit` if
         few of many examined rows match; `next_cursor` continues the search. A run that ends between
         two pages may appear twice, but is never missed.

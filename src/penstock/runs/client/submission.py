@@ -116,7 +116,8 @@ def check_many(
 
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
-    """Return whether `insert` needs one statement: known customers, no ordering keys, no gates.
+    """Return whether one statement suffices for `insert`: known customers, no ordering keys, no
+    gates.
 
     A delay needs the time of the database; a pipeline whose needs do not distinguish customers may
     have to be claimed first.
@@ -167,7 +168,7 @@ def insert(
         )
         for wanted, row, parameters, at, message_id, _, source, delay_us, expires_us in checked
     ]
-    # One statement means no gates; a bulk submit examines each run as rarely as possible.
+    # A single statement implies that there are no gates, so a bulk submit skips the check per run.
     has_gates = not is_single and any(one.has_gate for one in checked)
     if not has_gates:
         ids = run_insert_many(tx, new_runs, actor)

@@ -48,7 +48,9 @@ class ChangedInput(Record):
     reason: str | None
     """Why everything must be processed; null if `entities` has all changes."""
     entities: dict[str, list[str | int]]
-    """Ids that changed since the processor last succeeded, by kind; empty for everything."""
+    """Ids that changed since the processor last succeeded, by kind; empty if everything must be
+    processed.
+    """
     partitions: list[str]
     """Partitions of the flows that reported the changes."""
 
@@ -218,7 +220,7 @@ class RunStateReport(RunHolder):
     """The state that the next attempt of a run continues from."""
 
     state: JsonObject
-    """State as a JSON object of at most 64 KB; it replaces the one saved before."""
+    """State as a JSON object of at most 64 KB; it replaces the previously saved state."""
 
 
 class RunWaitRequest(RunHolder):
@@ -245,7 +247,7 @@ class EndedRun(Record):
     is_dead: bool
     """Whether the run became a dead letter."""
     consecutive_failures: int
-    """Failures in a row of the run's config; 3 raise an alert, 5 disable the config."""
+    """Consecutive failures of the run's config; three open an alert, five disable the config."""
 
 
 class HeartbeatItem(RunHeartbeat):

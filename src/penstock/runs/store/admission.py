@@ -60,7 +60,7 @@ def run_next_due_at(tx: Tx) -> int | None:
 
 
 def run_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
-    """Raise the level of runs that waited another ten minutes by one. Return how many."""
+    """Raise by one the level of runs that have waited another ten minutes. Return how many."""
     return tx.run("run_age", {"per_customer": per_customer})
 
 

@@ -11,13 +11,15 @@ from penstock.runs.rows import RunRow
 
 
 def durations_before(tx: Tx, run_id: int) -> list[int]:
-    """Return durations of newest completed executions of a live run's processor and customer."""
+    """Return durations of the processor's newest completed executions for the run's customer."""
     rows = tx.rows("run_durations", {"run_id": run_id, "n": 100})
     return [duration for (text,) in rows for duration in json.loads(text) if duration > 0]
 
 
 def eta_of(tx: Tx, row: RunRow) -> tuple[Micros | None, Micros | None]:
-    """Return the P50 and P90 of a live run's estimated end; None if it ended or is new."""
+    """Return the P50 and P90 of a live run's estimated end; None if it has ended or too few
+    durations are known.
+    """
     if row.finished_at is not None:
         return None, None
     now, known = tx.now(), durations_before(tx, row.run_id)

@@ -13,7 +13,7 @@ from penstock.runs.rows import FinishedRun, HeldRun, RunEnd
 def emit_ends_after_commit(
     tx: Tx, ends: Iterable[RunEnd], stored: Iterable[FinishedRun], held: Mapping[int, HeldRun]
 ) -> None:
-    """Emit, after the commit, the ends that a transaction stored; `held` has the runs by id."""
+    """After the commit, emit the ends that a transaction stored; `held` has the runs by id."""
     events = tx.events
     if not isinstance(events, Events) or not wants_ends(events):
         return

@@ -17,7 +17,7 @@ RULE = "runs_expired"
 
 
 def run_expired(tx: Tx, n: int) -> list[int]:
-    """Return runs that were not started in time, locked; at most `n`, those due first."""
+    """Return runs that were not started in time, locked; at most `n`, earliest due first."""
     return [row[0] for row in tx.rows("run_expired", {"n": n})]
 
 

@@ -141,7 +141,7 @@ def ordering_key_lock(tx: Tx, key: str) -> None:
 
 
 def ordering_key_lock_many(tx: Tx, keys: Sequence[str]) -> None:
-    """Take the locks of several keys, in order, before any statement that is sent after it."""
+    """Lock several keys, in order, before any statement that is sent after this call."""
     tx.later("ordering_key_lock_many", batch=[(key,) for key in keys])
 
 
@@ -224,5 +224,5 @@ def run_retry_lock(tx: Tx, run_id: int) -> None:
 
 
 def cohort_reopen(tx: Tx, run_id: int) -> None:
-    """Count an ended run as under way again: a person retries it."""
+    """Count an ended run as in progress again, because a person retries it."""
     tx.run("cohort_reopen", {"run_id": run_id})

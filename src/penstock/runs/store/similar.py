@@ -15,7 +15,7 @@ WINDOW_US: Final = DAY
 
 
 class Similar(NamedTuple):
-    """How many dead runs have a fingerprint, of how many customers, and since when."""
+    """Dead runs with one fingerprint: their number, their customers, and the time of the first."""
 
     fingerprint: str
     runs: int
@@ -26,7 +26,7 @@ class Similar(NamedTuple):
 def run_similar(tx: Tx, run: RunRow, customer_key: CustomerKey | None) -> Similar | None:
     """Return dead runs of the last 24 hours that failed like this one; None if there is none.
 
-    With a customer only its own runs count.
+    With a customer, only the customer's own runs count.
     """
     if run.error_type is None:
         return None

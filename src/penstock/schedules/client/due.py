@@ -40,7 +40,7 @@ def due_list(
     after: int,
     limit: int,
 ) -> list[DueRow]:
-    """Return the configs that fire in a window (from, to excluded), in id order."""
+    """Return the configs that fire in a window (end exclusive), in id order."""
     candidates = [
         key
         for key, cadence in schedule_cadences(tx).items()

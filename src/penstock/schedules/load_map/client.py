@@ -125,8 +125,8 @@ class Schedules:
     ) -> JitterPlan:
         """Spread the starts of configs in busy minutes, within the tolerance of their customers.
 
-        A config's delay is a fixed fraction of its jitter: the same call changes nothing the second
-        time. Occurrences, partitions and runs that exist keep their times. Audited per config.
+        A config's delay is a fixed fraction of its jitter, so repeating the call changes nothing.
+        Existing occurrences, partitions and runs keep their times. Audited per config.
         """
         self._names.require_unscoped("schedules of all customers")
         default_us = _tolerance_us(tolerance)

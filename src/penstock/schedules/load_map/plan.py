@@ -137,7 +137,7 @@ def crowded(minutes: Mapping[int, int], above: int) -> set[int]:
 
 
 def tolerance_of(config: Spreadable, default_us: Micros | None) -> Micros | None:
-    """Return how late a config may start; None if nothing was agreed.
+    """Return how late a config may start; None if no tolerance is set.
 
     It is never more than the delay that breaches the config's SLA.
     """

@@ -25,7 +25,7 @@ from penstock.schedules.records import ConfigHealthWord
 from penstock.schedules.rows import ConfigRow
 
 LAST: Final = "\U0010ffff"
-"""Follows every character, so that a text and this one end the range of what begins with it."""
+"""Sorts after every character: a prefix followed by it ends the range of texts with that prefix."""
 _BY_HEALTH: Final[Mapping[ConfigHealthWord, tuple[str, Mapping[str, int]]]] = {
     "well": ("config_list_well", {}),
     "at_risk": (
@@ -165,7 +165,7 @@ def _wanted(wanted: ConfigRowFilter) -> dict[str, Any]:
 
 
 def schedule_cadences(tx: Tx) -> dict[int, Cadence]:
-    """Return the cadences by which configs fire, by key."""
+    """Return the cadences that configs use, by key."""
     return {
         int(key): Cadence(cron=cron or None, timezone=zone, interval_us=interval or None)
         for key, cron, zone, interval in tx.rows("schedule_cadences")
@@ -181,7 +181,7 @@ def config_list_by_cadence(
     after: int,
     limit: int,
 ) -> list[ConfigRow]:
-    """Return active configs that fire by one of these cadences, in id order."""
+    """Return active configs that use one of these cadences, in id order."""
     params = {
         "cadences": list(cadences),
         "customer": customer_key,
@@ -271,7 +271,7 @@ def audit_verify(
 def audit_links(
     tx: Tx, numbers: Mapping[CustomerKey, int]
 ) -> list[tuple[CustomerKey, str, str | None]]:
-    """Return (customer, its name, hash or None if it is missing) of one link of some chains."""
+    """Return (customer, name, hash) of one link of each chain; hash is None if it is missing."""
     wanted = {"ids": sorted(numbers), "numbers": sorted(set(numbers.values()))}
     names: dict[CustomerKey, str] = {}
     hashes: dict[CustomerKey, str] = {}

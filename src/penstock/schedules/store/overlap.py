@@ -70,7 +70,7 @@ def check_overlap(config: ConfigRow, live: list[RunRow], name: str) -> None:
 
 
 def config_lock_for_retry(tx: Tx, config_id: int) -> None:
-    """Lock a config, and its schedule row so that a tick that holds it goes first."""
+    """Lock a config and its schedule row; a tick that holds the row finishes first."""
     config_lock(tx, config_id)
     schedule_get(tx, config_id)
 

@@ -1,4 +1,4 @@
-"""Changes of pauses, with their entries in the journal and the audit trail."""
+"""Changes to pauses, with their entries in the journal and the audit trail."""
 
 from __future__ import annotations
 

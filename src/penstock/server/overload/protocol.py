@@ -1,14 +1,14 @@
 """The HTTP protocol: adds bounds on connections and headers that uvicorn lacks.
 
-The headers of a request are at most 100 and 64 KB, and must arrive within 30 seconds; trailers of a
-chunked body are not treated as headers. Every piece that a client sends is a call on the event
-loop, so bodies in tiny chunks, long trailers and chunk extensions are rejected, and little of a
-body is read after the response was sent. The load-shedding callback is called as soon as the
-headers are complete: a request that it refuses is read to its end and gets a response without an
-ASGI request. A request without a Host header or with two, or with a body and an Upgrade, is
-refused, because a proxy may read it differently. A connection may have few requests waiting, and a
-connection of an unknown caller has a bounded request rate; all unknown callers also share one rate.
-`connections` limits their number. Used by `server`; independent of the API.
+A request may have at most 100 headers and 64 KB of them, which must arrive within 30 seconds;
+trailers of a chunked body are not treated as headers. Every piece that a client sends is a call
+on the event loop, so bodies in tiny chunks, long trailers and chunk extensions are rejected, and
+little of a body is read after the response was sent. The load-shedding callback is called as soon
+as the headers are complete: a request that it refuses is read to its end and gets a response
+without an ASGI request. A request without a Host header or with two, or with a body and an Upgrade,
+is refused, because a proxy may read it differently. Few requests of a connection may wait. A
+connection of an unknown caller has a bounded request rate, and all unknown callers share another.
+`connections` limits the number of connections. Used by `server`; independent of the API.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class BoundedProtocol(_CountedProtocol):
             self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer an invalid request with 400, or with 431 if its headers are too long."""
+        """Respond to an invalid request with 400, or with 431 if its headers are too long."""
         if bool(self.cycle) and not self.cycle.response_complete and not self._is_body_invalid():
             self.transport.close()  # the client could mistake it for another request's response
         elif self._cost.is_in_body and self._is_response_sent:

@@ -3,9 +3,9 @@
 A claim or pull that finds nothing may wait. A wake-up on its channel, or a timer of one second in
 case a wake-up was lost, lets the first waiter of each queue try again, and the next ones as long as
 something is found. Waiters that accept the same work (same pool, processors and customer) share a
-queue: any number of equal workers costs one query per wake-up, and no query is spent on a run that
-the waiter cannot claim. Neither a waiter nor a channel needs a thread, however many subscriptions
-are polled; a waiter whose client disconnects leaves the queue.
+queue: any number of identical workers cost one query per wake-up, and no query is spent on a run
+that the waiter cannot claim. Neither a waiter nor a channel needs a thread, however many
+subscriptions are polled; a waiter whose client disconnects leaves the queue.
 """
 
 from __future__ import annotations

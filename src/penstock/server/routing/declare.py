@@ -2,7 +2,7 @@
 
 A use case is a method of the client: its parameters are those of the route, its docstring is the
 description, and its annotations are the records of request and response. The API, the access table,
-the OpenAPI document and the remote client are made from these declarations.
+the OpenAPI document and the remote client are derived from these declarations.
 
     routes = RouteList("limits", "Shared capacity and rates.")
     routes.get("/limits", READ, Limits.list)

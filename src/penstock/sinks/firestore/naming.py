@@ -52,7 +52,7 @@ def check_document_path(path: str) -> str:
 
 
 def own_id(*parts: str) -> str:
-    """Return the id of one of the sink's documents, the same for the same parts."""
+    """Return the id of one of the sink's own documents, derived from the given parts."""
     text = ":".join(quote(part, safe="", errors="surrogatepass") for part in parts)
     if len(text) <= ID_BYTES_MAX and not _RESERVED.fullmatch(text):
         return text

@@ -51,11 +51,11 @@ _AGES: Final = {"marks": "at", "audit": "last_at", "arrivals": "last_at"}
 
 
 class SinkContention(TransientError):
-    """Other transactions changed the same documents repeatedly; a redelivery helps."""
+    """Other transactions changed the same documents repeatedly; a redelivery may succeed."""
 
 
 class FirestoreSink:
-    """A sink in a Firestore database; its documents can be among others."""
+    """A sink in a Firestore database, which may contain other documents too."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class FirestoreSink:
     def _newest(
         self, collection: str, subscription: str, limit: int
     ) -> Iterator[Mapping[str, Any]]:
-        """Yield records of a subscription, newest first, by the index of one field."""
+        """Yield records of a subscription, newest first, using a single-field index."""
         start = own_id(subscription) + " "
         field = self._library.FieldFilter
         with _settings_errors():

@@ -71,7 +71,7 @@ class FirestoreTx:
         )
 
     def get(self, path: str) -> Document | None:
-        """Return a document; the commit fails and is repeated if it changes until then."""
+        """Return a document; if it changes before the commit, the transaction is repeated."""
         fields = self._fields(check_document_path(path))
         if fields is None:
             return None
@@ -265,7 +265,7 @@ def newest_key(subscription: str, at: Micros) -> str:
 
 
 def _native(value: Any) -> Any:
-    """Return a JSON value for a type that Firestore has in addition."""
+    """Return a JSON value for a value of a type that Firestore supports and JSON does not."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return ""
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
 """Find PostgreSQL binaries for tests, and make them executable for the server's user.
 
 PostgreSQL refuses to run as root, so a root test session runs the server as `nobody`. This module
-knows where binaries may be installed, which user runs them, and when the install tree must be
+determines where binaries are installed, which user runs them, and when the install tree must be
 copied because that user cannot reach it. It starts nothing; `penstock.testing.postgres` does.
 """
 

@@ -1,4 +1,4 @@
-"""A store with injected faults of stores and processes, as often as its director decides.
+"""A store with injected faults of stores and processes; its director decides when.
 
 `FaultyStore` sits between one simulated process and the real store. Before each transaction it lets
 the director run other actors. Then the director may draw a fault: the process dies before, inside
@@ -209,7 +209,7 @@ class FaultyStore:
         return self
 
     def scoped(self, customer: int) -> StoreView:
-        """Return a view confined to a customer, with the same faults."""
+        """Return a view restricted to a customer, with the same faults."""
         return ScopedStore(self, CustomerKey(customer), read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 I13 a phase starts at most once per generation, and its runs are created once. I14 nothing starts
 early: a trigger has a decision that allows it, on a complete set unless it is degraded. I15 after
-recovery everything ends. I16 completions are a set. Decisions replay to what was recorded.
+recovery everything ends. I16 completions are a set. Replaying a decision gives the recorded result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state that invariants check: the hot tables as plain records, read outside the product.
+"""The state that invariants check: the hot tables as plain records, read by direct queries.
 
 Only the harness reads this way; the product uses named statements.
 """

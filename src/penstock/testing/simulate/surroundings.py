@@ -1,9 +1,9 @@
 """The environment of simulated flows: late, partial or missing data; users; external processors.
 
-`Sources` returns observations by the seed: every table of a partition has its own arrival time,
-some probes fail, some are slow. `Opener` triggers flows, sometimes twice. `Reporter` simulates
-external processors and reports completions once, repeatedly and out of order. Used by `histories`;
-nothing here checks invariants.
+`Sources` returns observations according to the seed: every table of a partition has its own arrival
+time, some probes fail, some are slow. `Opener` triggers flows, sometimes twice. `Reporter`
+simulates external processors and reports completions once, repeatedly and out of order. Used by
+`histories`; nothing here checks invariants.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from penstock.db.store import Tx
 from penstock.tracking.rows import AlertOfExecution, ExecutionRow, Position, TracedIds
 
 _KINDS: Final = ("run", "report", "evaluation", "delivery", "attempt")
-"""Kinds in the order of rows that ended at the same time, the last first."""
+"""Order of the kinds of rows that ended at the same time; later kinds are listed first."""
 ENTITIES_MAX: Final = 100
 """Maximum number of changed entities of each kind that an execution lists."""
 ENTITIES_READ_MAX: Final = 10_000
@@ -105,7 +105,7 @@ def run_causes(tx: Tx, made: Sequence[tuple[str, int]]) -> dict[tuple[str, int],
 def entities_of(tx: Tx, rows: Sequence[ExecutionRow]) -> dict[int, dict[str, list[str | int]]]:
     """Return the changed entities of executions by kind, at most `ENTITIES_MAX` of each kind.
 
-    The result is by the number of the execution.
+    The result is keyed by execution number.
     """
     reports = {(row.flow_id, row.processor): row.number for row in rows if row.kind == "report"}
     params = {

@@ -1,7 +1,7 @@
 """Runs of HTTP processors: ready ones, claims, and leases of accepted runs.
 
 A run that is sent is held like a run of an external worker, by a lease row under its fencing token,
-so that its endpoint can report under the same token, and a sweeper finds it when nothing reports.
+so that its endpoint can report under the same token, and a sweeper finds it if no report arrives.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def endpoint_claim(tx: Tx, row: EndpointRow, n: int, holder: str) -> list[Outgoi
 
 
 def run_accept_many(tx: Tx, runs: Sequence[OutgoingRun]) -> set[int]:
-    """Hold runs until their endpoints' heartbeats; return them, without those that ended before."""
+    """Hold accepted runs until the next heartbeat is due; return those that had not yet ended."""
     rows = [("run", run.held.run_id, run.held.token, HEARTBEAT_LEASE_US) for run in runs]
     held = lease_extend_many(tx, rows).keys()
     progress_put_many(

@@ -30,8 +30,8 @@ KEYS_SECONDS: Final = 10.0
 """How long signing keys are used without reading the secrets again."""
 
 EndpointSender: TypeAlias = Callable[[Request], HttpResponse]
-"""Function that sends a request; raises InvalidInput if the rules forbid it, RequestFailed without
-a response.
+"""Function that sends a request; raises InvalidInput if the egress rules forbid it, RequestFailed
+if there is no response.
 """
 
 
@@ -109,7 +109,7 @@ class Exchanger:
         return Exchanged(run, reply, response.status)
 
     def _keys(self, names: tuple[str, ...], customer: str) -> list[bytes]:
-        """Return the keys that sign a customer's requests; they are read again after a while."""
+        """Return the keys that sign a customer's requests, cached for KEYS_SECONDS."""
         now = self._clock.monotonic()
         known = self._known_keys.get((names, customer))
         if known is not None and now < known[0]:

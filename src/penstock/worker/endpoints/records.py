@@ -9,7 +9,7 @@ from penstock.runs.external.records import ClaimedRun
 
 
 class RunCallback(Record):
-    """URLs and credential with which an endpoint reports on its run; each URL takes a POST."""
+    """URLs and credential with which an endpoint reports on its run; each URL accepts POST."""
 
     heartbeat_url: str
     """Extends the claim by five minutes and reports progress; its response says whether to stop."""

@@ -1,7 +1,7 @@
 """Interpretation of an endpoint's response: done, accepted or failed.
 
-Pure. The body of a 2xx response has the fields of the call `complete`, with `reason`, `missing` and
-`retry_count` as in the response to a push, or it is any other JSON object, which is the result
+Pure. The body of a 2xx response has the fields of a `complete` request, with `reason`, `missing`
+and `retry_count` as in the response to a push, or it is any other JSON object, which is the result
 itself. A body that is not JSON is ignored. Every other response fails the run; its body may give a
 `reason`, an `error_type` and whether to retry.
 """

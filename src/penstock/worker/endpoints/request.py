@@ -1,7 +1,7 @@
 """The request of a run: its body, its CloudEvents attributes and the headers that identify it.
 
 Pure. Headers follow the binary mode of the CloudEvents HTTP binding; `traceparent` is derived from
-the correlation id, so that all runs of one cause are one trace.
+the correlation id, so that all runs of one cause belong to one trace.
 """
 
 from __future__ import annotations

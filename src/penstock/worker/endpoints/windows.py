@@ -64,13 +64,13 @@ class EndpointWindows:
             return self._take(ordered, now), [pause for pause in pauses if pause > 0]
 
     def learn(self, one: Exchanged, now: float) -> None:
-        """Release a request that ended and update the window by its response."""
+        """Release a request that ended and update the window based on its response."""
         with self.changed:
             self._learn(one, now)
             self.changed.notify_all()
 
     def take_next(self, batch: Sequence[Exchanged], now: float) -> Claims:
-        """Reserve the next requests of the endpoints of a batch."""
+        """Reserve the next requests for the endpoints in a batch."""
         with self.changed:
             keys = dict.fromkeys(one.run.held.processor_key for one in batch)
             return self._take([self._rows[key] for key in keys if key in self._rows], now)

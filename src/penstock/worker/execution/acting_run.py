@@ -34,7 +34,7 @@ from penstock.worker.run_info import LoadedProcessor
 
 
 class SubmitOptions(TypedDict, total=False):
-    """Further settings of a run that a run creates."""
+    """Additional settings of a run that another run creates."""
 
     priority: int
     at: datetime
@@ -43,7 +43,7 @@ class SubmitOptions(TypedDict, total=False):
 
 
 class TriggerOptions(TypedDict, total=False):
-    """Further settings of a flow that a run opens."""
+    """Additional settings of a flow that a run opens."""
 
     mode: str
     phases: Sequence[str]
@@ -94,8 +94,8 @@ class ActingRun(LoggedRun):
 
         The topic is the customer's own or the system's. A mapping is sent as JSON. The message has
         the attributes `run_id`, `correlation_id` and `causation_id`. key: publish once for each
-        key. at_once: publish now, however the run ends, and return the message's id; a retry
-        publishes again unless `dedupe_id` (such as `run.idempotency_key`) is the same. Raises
+        key. at_once: publish now, regardless of how the run ends, and return the message's id; a
+        retry publishes again unless `dedupe_id` (such as `run.idempotency_key`) is the same. Raises
         LeaseLost once the run has another holder.
         """
         self.check()
@@ -239,8 +239,8 @@ class ActingRun(LoggedRun):
     def upstream(self) -> Mapping[str, UpstreamResult]:
         """Reports of the processors in earlier phases, read on first use.
 
-        By `phase.processor`, and by the processor's name alone if no other has it. Empty outside a
-        flow.
+        Keyed by `phase.processor`, and by the processor's name alone if it is unique. Empty outside
+        a flow.
         """
         if self._upstream is None:
             found = self.port.upstream()
@@ -269,8 +269,8 @@ class ActingRun(LoggedRun):
         port = self._port
         if not isinstance(port, StorePort):
             return None
-        # The whole state, even if a heartbeat has taken it, because that may not be stored before
-        # the end.
+        # Include the whole state even if a heartbeat has taken it: the heartbeat may not be stored
+        # before the run ends.
         state = None if self._state is None else self._state.latest
         artifacts = tuple(port.artifacts.values())
         return RunReport(self.held, tuple(port.actions), artifacts, port.wait, state)

@@ -19,7 +19,7 @@ from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of
 
 
 def call_inline(context: RunContext) -> AttemptOutcome:
-    """Run a processor to its end in this thread (an async one on its own event loop).
+    """Run a processor to completion in this thread (an async one on its own event loop).
 
     A collecting processor receives this run alone.
     """

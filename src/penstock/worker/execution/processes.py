@@ -1,9 +1,10 @@
 """Child processes for CPU-bound processors: a small pool, one run at a time per child.
 
 Children are spawned (never forked: the worker has threads), started when first needed and reused. A
-child is killed when its run exceeds its time, or ignores a signal for longer than the grace; it may
-also exit on its own (crash, out of memory). Either way the run ends with a clear outcome and the
-next run gets a new child. An unrequested exit is PROCESS_DIED.
+child is killed when its run exceeds its time limit, or ignores a signal for longer than the grace
+period; it may also exit on its own (crash, out of memory). Either way the run ends with a clear
+outcome and the next run gets a new child. An exit that was not requested is reported as
+PROCESS_DIED.
 """
 
 from __future__ import annotations

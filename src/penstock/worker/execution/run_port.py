@@ -180,8 +180,8 @@ class StorePort:
     def wait_for(self, wanted: RunTrigger) -> SubFlow | None:
         """Return how a flow ended; None if the run must be suspended until then.
 
-        A wait is found again by its key: the caller's, or the flow and how many waits for it came
-        before.
+        A wait is identified by its key: the caller's, or else the flow and the number of earlier
+        waits for it.
         """
         key = wanted.key or "/".join(
             [wanted.pipeline, wanted.partition or "", wanted.mode or "", *wanted.phases]

@@ -21,7 +21,7 @@ from penstock.runs.action_records import STATE_BYTES_MAX
 class SavedState(MutableMapping[str, Any]):
     """The checkpoint of a run: values by name, at most 64 KB as JSON.
 
-    A change inside a value, such as appending to a list, is not noticed: assign the value again.
+    A change inside a value, such as appending to a list, is not detected: assign the value again.
     """
 
     def __init__(self, text: str | None, save: Callable[[str], None]) -> None:
@@ -68,7 +68,7 @@ class SavedState(MutableMapping[str, Any]):
         return text
 
     def receive(self, text: str) -> None:
-        """Take over a state that another process has checked."""
+        """Adopt a state that another process has validated."""
         self._values = msgspec.json.decode(text)
         self._changed = self.latest = text
 

@@ -38,7 +38,9 @@ class _ThreadState:
 
 
 class ThreadExecutor:
-    """Executor of sync processors; for process ones, its threads wait for the child."""
+    """Executor of sync processors. A processor that runs in a child process also uses one of its
+    threads, which waits for the child.
+    """
 
     def __init__(
         self,

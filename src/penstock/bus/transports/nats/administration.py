@@ -21,7 +21,7 @@ from penstock.core.errors import InvalidInput, NotFound
 CACHE_SECONDS: Final = 10.0
 DEDUPE_SECONDS: Final = 120
 DEAD_LETTER_DEDUPE_SECONDS: Final = 3_600
-"""Time longer than any interval between two deliveries of a message."""
+"""Seconds; longer than any interval between two deliveries of a message."""
 ADVISORIES: Final = "penstock_advisories"
 ADVISORY_SUBJECTS: Final = (
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.*.*",
@@ -228,7 +228,7 @@ class Administration:
         return b64decode(found["message"].get("data", "")).decode()
 
     async def _register(self, spec: SubscriptionSpec) -> None:
-        import nats.js.errors  # on use: an optional dependency
+        import nats.js.errors  # optional dependency, imported on use
 
         js = await self._connection.jetstream()
         bucket = f"{self._options.prefix}_subscriptions"
@@ -276,7 +276,7 @@ class Administration:
 
 
 def mover_of(prefix: str) -> str:
-    """Return the consumer of the advisories of one prefix."""
+    """Return the consumer that reads the advisories of one prefix."""
     return f"mover_{prefix}"
 
 

@@ -1,8 +1,8 @@
 """A connection to NATS on a private event loop, called from ordinary threads.
 
 The client library is asynchronous and Penstock is not, so one daemon thread runs the loop, and
-`call` waits for a coroutine. The library comes with the extra `nats` and is imported here only, on
-use. It reconnects automatically and never gives up; a request that gets no reply in time raises
+`call` waits for a coroutine. The library comes with the extra `nats` and is imported only when it
+is used. It reconnects automatically and never gives up; a request that gets no reply in time raises
 TransportUnavailable, and the caller decides whether to repeat it.
 """
 
@@ -70,7 +70,7 @@ class NatsConnection:
         """Translate the library's errors to Penstock's; errors that the server returns are raised
         unchanged.
         """
-        import nats.errors  # on use: an optional dependency
+        import nats.errors  # optional dependency, imported on use
         import nats.js.errors  # as above
 
         try:
@@ -84,7 +84,7 @@ class NatsConnection:
             raise TransportUnavailable(f"{doing}: {text}") from None
 
     async def api(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request of the JetStream API; return the response, errors included."""
+        """Send a request to the JetStream API; return the response, even if it is an error."""
         client = await self.client()
         async with self.errors(subject):
             message = await client.request(
@@ -138,7 +138,7 @@ class NatsConnection:
             return self._loop
 
     async def _connect(self) -> NatsClient:
-        import nats  # on use: an optional dependency
+        import nats  # optional dependency, imported on use
 
         options = self.options
         async with self.errors(f"connecting to {len(options.servers)} NATS server(s)"):

@@ -51,7 +51,7 @@ class Fetcher:
             return await self._request(body, 1, seconds)
 
     async def _request(self, body: dict[str, Any], n: int, seconds: float) -> list[Msg]:
-        import nats.errors  # on use: an optional dependency
+        import nats.errors  # optional dependency, imported on use
 
         client = await self._connection.client()
         async with self._connection.errors("pulling"):

@@ -2,8 +2,9 @@
 
 A topic is the stream `<prefix>_<topic>` with the subjects `<prefix>.t.<topic>.<shard>.…`; messages
 without an ordering key are in the shard `any`, others in one of the numbered shards. Dots, which
-separate the words of a subject, are written as `=`, which no name contains. A subscription is the
-consumer of its name; an ordered one has one more, `<name>@<shard>`, for every numbered shard.
+separate the words of a subject, are written as `=`, which no name contains. A subscription is a
+consumer of the same name; an ordered one has an additional consumer, `<name>@<shard>`, for every
+numbered shard.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Ticket:
     def _words(self) -> list[str]:
         words = self.reply.split(".")
         # $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<consumer sequence>.<time>.<pending>;
-        # servers with a domain add its name and the account before, and a random word after.
+        # servers with a domain insert its name and the account before <stream> and append a random
+        # word.
         return words[:-1] if len(words) > 9 else words
 
 

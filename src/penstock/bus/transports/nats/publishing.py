@@ -79,7 +79,7 @@ class Publisher:
 
     async def _check_same(self, topic: str, sequence: int, message: NewMessage) -> None:
         """Raise DuplicateRequest unless the message that was stored first has the same content."""
-        import nats.js.errors  # on use: an optional dependency
+        import nats.js.errors  # optional dependency, imported on use
 
         js = await self._connection.jetstream()
         stream = naming.stream_of(self._connection.options.prefix, topic)

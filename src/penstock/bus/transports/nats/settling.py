@@ -87,7 +87,7 @@ class Settling:
         await self.delay(held, redelivery_delay(found, attempt, self._jitter(), nack.delay_us))
 
     async def delay(self, held: Held, delay_us: Micros) -> None:
-        """Make the server redeliver a message after a time."""
+        """Make the server redeliver a message after a delay."""
         delay = int(delay_us * 1_000 / self._speed)
         await self._reply(held, b'-NAK {"delay": %d}' % delay if delay else b"-NAK")
 

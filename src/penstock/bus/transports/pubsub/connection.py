@@ -1,8 +1,8 @@
 """Calls to Google Pub/Sub's API; its errors are translated to Penstock's.
 
-The client library comes with the extra `pubsub` and is imported here and in `resources.py` only, on
-use. Calls wait for an unreachable server up to the time in the options; an interrupted call is
-repeated once, which is safe because all calls here are repeatable.
+The client library comes with the extra `pubsub` and is imported only when it is used. Calls wait
+for an unreachable server up to the time in the options; an interrupted call is repeated once, which
+is safe because all calls here are repeatable.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PubsubConnection:
         return found
 
     def translated(self, error: Any, about: str) -> PenstockError:
-        """Return the Penstock error of a gRPC error."""
+        """Return the Penstock error for a gRPC error."""
         code, text = error.code().name, error.details() or ""
         found = _ack_ids(error)
         if found:

@@ -1,4 +1,4 @@
-"""Topics and subscriptions of the Pub/Sub transport: declared, changed where they differ, read."""
+"""Declares, updates and reads the topics and subscriptions of the Pub/Sub transport."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Resources:
     def declare(
         self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
     ) -> None:
-        """Create or change topics and subscriptions; everything is checked before a change."""
+        """Create or change topics and subscriptions; everything is validated before any change."""
         declared = {topic.name for topic in topics}
         for topic in topics:
             rules.check_topic(topic)

@@ -16,7 +16,7 @@ from penstock.bus.transports.pubsub.connection import PubsubConnection
 from penstock.core.errors import PenstockError, TransportUnavailable
 
 AGAIN_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Pauses before a stream is opened again; the last one is repeated."""
+"""Pauses in seconds before a stream is reopened; the last one is repeated."""
 
 
 class MessageStream:

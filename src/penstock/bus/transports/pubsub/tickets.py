@@ -56,7 +56,7 @@ class _Lease:
     until: int
     deadline_us: int
     run: list[_Lease]
-    """The deliveries of its ordering key that are not settled, in order; itself if it has none."""
+    """Unsettled deliveries of its ordering key, in order; only this one if it has no key."""
     is_settled: bool = False
 
     def is_stale(self, now: int) -> bool:

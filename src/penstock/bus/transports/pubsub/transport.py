@@ -38,8 +38,7 @@ from penstock.core.errors import InvalidInput
 PULL_MAX: Final = 1_000
 WAIT_MAX: Final = 60.0
 RUNS_MAX: Final = 16
-"""Maximum number of requests that keep the order of the batch; a request holds one ordering key.
-"""
+"""Number of requests up to which the order of the batch is kept; each has one ordering key."""
 
 
 class PubsubTransport:

@@ -68,7 +68,7 @@ def why(
 
 
 def _subscription(client: UseCaseGroups, name: str, customer: str | None) -> CauseTree:
-    """Return why a subscription or customer waits; the name of a pipeline lacks a partition."""
+    """Return why a subscription or customer waits; a pipeline alone, without a partition, fails."""
     try:
         return client.subscriptions.why(name, customer=customer)
     except (NotFound, InvalidInput):

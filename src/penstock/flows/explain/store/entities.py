@@ -45,7 +45,7 @@ def entity_flow_facts(
 
 
 def _later_generations(tx: Tx, flow: FlowRow) -> list[FlowRow]:
-    """Return the newest generation after a flow, if there is one."""
+    """Return the newest generation after each flow, if there is one."""
     if generation_newest(tx, flow.key) <= flow.generation:
         return []
     wanted = FlowFilter(

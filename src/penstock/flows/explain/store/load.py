@@ -405,7 +405,7 @@ def _one_of_each(runs: Iterable[RunRow]) -> dict[tuple[str, str], RunRow]:
 
 
 def _with_inputs(tx: Tx, flow_id: int, phases: Sequence[PhaseFact]) -> tuple[PhaseFact, ...]:
-    """Add what incremental processors receive."""
+    """Add the inputs of incremental processors."""
     texts = {key: str(changed) for key, changed in inputs_of_flow(tx, flow_id).items()}
     return tuple(
         replace(one, received=tuple((n, t) for (p, n), t in texts.items() if p == one.name))

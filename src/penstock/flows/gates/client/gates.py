@@ -279,7 +279,7 @@ class Gates:
     def _owner_checked(self, tx: Tx, customer: str | None, info: PipelineInfo) -> Micros:
         """Raise NotFound for a customer that the caller may not see. Return the time.
 
-        A pipeline whose needs do not distinguish customers would show the rows of another one.
+        A pipeline whose needs do not distinguish customers would show another customer's rows.
         """
         key = self._names.customer_key(tx, customer)
         if key is not None:

@@ -65,7 +65,7 @@ def breakers_of(tx: Tx, ids: Sequence[int]) -> dict[tuple[int, str], Breaker]:
 
 
 def breaker_lock_many(tx: Tx, ids: Sequence[int]) -> None:
-    """Lock the breakers of flows before reading them for update: only one probe run may start."""
+    """Lock the breakers of flows before reading them for update: only one trial may start."""
     tx.rows("breaker_lock_for_flows", {"ids": list(ids)})
 
 

@@ -35,7 +35,7 @@ class NewExpansion(NamedTuple):
 
     @property
     def state(self) -> ExpansionState:
-        """Its first state."""
+        """Initial state of the expansion."""
         if self.error is not None:
             return ExpansionState.FAILED
         return ExpansionState.EVALUATING if self.items is None else ExpansionState.SEALED
@@ -44,7 +44,7 @@ class NewExpansion(NamedTuple):
 def expansion_insert_many(
     tx: Tx, rows: Sequence[NewExpansion]
 ) -> list[tuple[NewExpansion, Sequence[KeyedItem]]]:
-    """Record expansions and their items. Return each new one with the items to create runs of."""
+    """Record expansions and their items. Return each new one with the items to create runs for."""
     parts = {(r.flow_id, r.processor_key): batches(r.items or ()) for r in rows}
     batch = []
     for r in rows:
@@ -67,7 +67,7 @@ def expansion_insert_many(
 def expansion_seal(
     tx: Tx, row: ExpansionRow, items: Sequence[KeyedItem]
 ) -> Sequence[KeyedItem] | None:
-    """Store the items of an evaluated expansion. Return those to create runs of.
+    """Store the items of an evaluated expansion. Return those to create runs for.
 
     None if its lease is no longer current: another process has stored them.
     """
@@ -158,7 +158,7 @@ def expansion_advance_many(tx: Tx, created: Sequence[tuple[int, int, int]]) -> N
 
 
 def expansion_cancel(tx: Tx, flow_ids: Sequence[int]) -> None:
-    """Create no more runs of these flows."""
+    """Create no more runs of items in these flows."""
     tx.run("expansion_cancel", {"ids": list(flow_ids)})
 
 

@@ -72,7 +72,7 @@ def item_retryable(
 ) -> list[tuple[str, int]]:
     """Return (key, last run) of items to retry: those named, or the failed ones that match.
 
-    pattern: a pattern of LIKE with backslash as escape character.
+    pattern: a LIKE pattern with backslash as escape character.
     """
     params = {
         "flow_id": flow_id,

@@ -60,7 +60,7 @@ class Claims:
     ) -> Callable[[Tx, str | None], list[Claimed]]:
         """Validate a claim and return the function that executes it in a transaction.
 
-        The function claims runs of one customer, or of all customers if it gets None.
+        The function claims runs of one customer, or of all customers if it is called with None.
         """
         check_limit(n, "max_claims", CLAIMS_MAX)
         lease_us = _lease_us(lease_seconds)

@@ -1,4 +1,4 @@
-"""Requests and responses of external workers, and the checks of who holds a run.
+"""Requests and responses of external workers, and the check that the caller holds the run.
 
 A call names a run and, preferably, the fencing token that its claim returned; then the token alone
 decides. A call without a token must use the API key that claimed the run and, if it names a

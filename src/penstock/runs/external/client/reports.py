@@ -59,7 +59,7 @@ COUNT_MAX: Final = 2**63 - 1
 PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
 
 Settle: TypeAlias = Callable[[HeldRun, str], RunEnd]
-"""Function from a held run and the reporting actor to the result."""
+"""Function that returns the result for a held run and the reporting actor."""
 
 
 class EndCall(NamedTuple):
@@ -215,7 +215,7 @@ def end_many(
 
 
 def held_run(tx: Tx, call: TransitionRequest, customer_key: CustomerKey | None) -> HeldRun:
-    """Return the run that a caller holds, locked; raise the error of a caller that does not."""
+    """Return the run, locked, if the caller holds it; raise an error otherwise."""
     found = external_run_get_many(tx, [call.run_id], customer_key).get(call.run_id)
     if found is None:
         raise unheld_error(run_find_many(tx, [call.run_id], customer_key).get(call.run_id), call)

@@ -1,4 +1,4 @@
-"""Numbers of runs by state, from a bounded number of rows and from sums."""
+"""Run counts by state, from a bounded number of rows and from sums."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx
 
 COUNT_MAX: Final = 10_000
-"""Pending runs, and ended runs of one customer, that are counted."""
+"""Maximum number of pending runs, and of ended runs of one customer, that are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTally:
-    """Numbers of runs: held ones by state, pending ones by admission, ended ones by state."""
+    """Run counts: held runs by state, pending runs by admission, ended runs by state."""
 
     at: Micros
     since: Micros
@@ -23,14 +23,14 @@ class RunTally:
     pending: dict[int, int]
     has_more_pending: bool
     ended: dict[str, int] | None
-    """None if they are not counted for the filter."""
+    """Ended runs by state; None if they are not counted for the filter."""
     has_more_ended: bool
 
 
 def run_count(
     tx: Tx, customer_key: CustomerKey | None, pipeline_key: int | None, processor: str | None
 ) -> RunTally:
-    """Count live runs, and those that ended in the last 24 whole hours and the current one."""
+    """Count live runs, and runs that ended in the current hour or the 24 hours before it."""
     now = tx.now()
     since = (now - DAY) // HOUR * HOUR
     params: dict[str, Any] = {
@@ -44,7 +44,7 @@ def run_count(
     pending = tx.rows(name, params)
     ended = None
     if pipeline_key is None and processor is None:
-        # The sums are of all customers and whole hours; nothing is counted for them.
+        # For all customers, stored hourly sums are read; runs are counted only for one customer.
         name = "overview_ended" if customer_key is None else "run_tally_ended_customer"
         ended = {str(row[0]): int(row[1]) for row in tx.rows(name, params)}
     is_counted = ended is not None and customer_key is not None

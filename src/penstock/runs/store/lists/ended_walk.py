@@ -39,7 +39,7 @@ _QUARTERS: Final = {
 
 
 def run_list_by_time(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> RunsPart:
-    """Return ended runs, the last one that ended first, after a position."""
+    """Return ended runs after a position, most recently ended first."""
     walk = _Walk(tx, wanted, position)
     rows: list[RunRow] = []
     while len(rows) < wanted.limit:
@@ -108,7 +108,7 @@ class _Walk:
         return count, [run_of_row(row[1:]) for row in rows if row[1] is not None]
 
     def _floor(self) -> Micros:
-        """Return the time back to which to read; skip time without matching runs."""
+        """Return how far back to read; skip periods without matching runs."""
         if not self._is_guided:
             return 0
         if self._newest > self._folded_to + 1:
