@@ -301,13 +301,13 @@ def test_local_measurements_and_settings(harness: Harness) -> None:
     for _ in run_until(harness, one, 2 * MINUTE):
         pass
     assert [a.message for a in fired(harness, "disk_nearly_full")] == [
-        "the disk of the database is 60 % full"
+        "the database disk is 60 % full"
     ]
     assert [a.message for a in fired(harness, "busy")] == ["1 wait in default"]
     assert fired(harness, "no_worker") == []
     rules = {rule.rule: rule for rule in harness.client.alerts.rules()}
     assert (rules["busy"].source, rules["busy"].state) == ("settings", "firing")
-    assert "at least 50 %" in rules["disk_nearly_full"].condition
+    assert "≥ 50 %" in rules["disk_nearly_full"].condition
     assert rules["dead_letters"].severities == ["MEDIUM", "CRITICAL"]
     assert rules["config_failing"].source == "event"
     used.clear()

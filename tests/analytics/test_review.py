@@ -201,7 +201,7 @@ def test_commands(database: Path, tmp_path: Path) -> None:
     made = call(cli, [*words, "report", "--week", "--file", str(tmp_path / "week.html")])
     assert made.exit_code == 0, made.output
     assert (tmp_path / "week.html").read_text().startswith("<!doctype html>")
-    assert call(cli, [*words, "report", "--days", "3"]).stdout.startswith("# Report of 3 days")
+    assert call(cli, [*words, "report", "--days", "3"]).stdout.startswith("# Report for 3 days")
     refused = call(cli, [*words, "report", "--file", str(tmp_path / "no" / "x.md")])
     assert refused.exit_code == 2
     shown = call(cli, [*words, "top"])

@@ -122,7 +122,7 @@ class TestDeadLetters:
         assert "dlq groups" in bus.ok(*matching, "--error", "TIMEOUT", "--yes")
         assert len(bus.json("dlq", "list")["items"]) == 3
         out = bus.ok(*matching, "--yes", "--limit", "2")
-        assert "repeat the command" in out
+        assert "run the command again" in out
         assert bus.json(*matching)["discarded"] == ids[2:]
         assert bus.json("dlq", "list")["items"] == []
 
@@ -189,4 +189,4 @@ def test_full_page_has_a_hint(bus: Shell) -> None:
 def test_limit_with_capacity_zero(shell: Shell) -> None:
     """A limit with capacity 0 shows how to raise it."""
     out = shell.ok("limits", "set", "crm", "--capacity", "0")
-    assert "It admits no holders: penstock limits set crm --capacity N" in out
+    assert "It is closed; to open it: penstock limits set crm --capacity N" in out

@@ -128,7 +128,7 @@ def test_a_paused_subscription(scene: Scene) -> None:
 
 def test_an_idle_subscription(scene: Scene) -> None:
     (cause,) = scene.client.subscriptions.why("europe").causes
-    assert cause.text == "europe (pull, topic orders) has no message that waits"
+    assert cause.text == "europe (pull, topic orders) has no waiting messages"
     assert cause.clears == "never"
     scene.client.topics.delete("orders")
     assert (

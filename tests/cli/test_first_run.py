@@ -73,7 +73,7 @@ class TestUrls:
             (
                 "postgresql://no-such-host.invalid/db",
                 5,
-                ["no host of that name", "Correct the host"],
+                ["the host name cannot be resolved", "Correct the host"],
             ),
             (
                 "postgresql://127.0.0.1:1/db",
@@ -88,7 +88,7 @@ class TestUrls:
             ),
             ("sqlite:", 2, ["a file after sqlite:"]),
             ("sqlite:no/folder/a.db", 5, ["mkdir -p no/folder"]),
-            ("sqlite:.", 5, ["is a folder", "Name a file in it"]),
+            ("sqlite:.", 5, ["is a folder", "Specify a file in it"]),
         ],
     )
     def test_wrong(self, url: str, code: int, words: list[str]) -> None:
@@ -110,13 +110,13 @@ class TestUrls:
         with refusing_postgres() as port:
             url = f"postgresql://ann:cnry-secret@127.0.0.1:{port}/db"
             result = run("status", "--database-url", url)
-        check(result, 5, 'refused the password of user "ann"', "Correct user and password")
+        check(result, 5, 'rejected the password of user "ann"', "Correct the user and the password")
         assert "cnry" not in result.err
 
     def test_no_password(self) -> None:
         with refusing_postgres() as port:
             result = run("status", "--database-url", f"postgresql://ann@127.0.0.1:{port}/db")
-        check(result, 5, "asks for a password", "PGPASSWORD")
+        check(result, 5, "requires a password", "PGPASSWORD")
 
     @pytest.mark.parametrize(("version", "shown"), [("14.9", "14.9"), ("9.6.24", "9.6")])
     def test_postgresql_too_old(self, version: str, shown: str) -> None:

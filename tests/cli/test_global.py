@@ -243,8 +243,8 @@ def test_file_that_is_not_a_database(tmp_path: Path) -> None:
     path.write_text("not a database at all, just some words\n" * 50)
     result = Shell(path)("status")
     assert result.code == 5
-    assert f"{path} is no SQLite database" in result.err
-    assert "name a file elsewhere with --database-url" in result.err
+    assert f"{path} is not a SQLite database" in result.err
+    assert "use another file with --database-url" in result.err
 
 
 def test_unreachable_api() -> None:

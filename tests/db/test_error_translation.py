@@ -68,8 +68,8 @@ def test_readers_that_failed_to_open_are_not_counted(
     [
         ("connection timeout expired", "the host did not respond in time"),
         ("FATAL:  sorry, too many clients already", "all connections of the server are in use"),
-        ("FATAL:  no pg_hba.conf entry for host", "the server does not admit this user from this"),
-        ("server does not support SSL, but SSL was required", "the server offers no TLS"),
+        ("FATAL:  no pg_hba.conf entry for host", "the server does not allow this user to connect"),
+        ("server does not support SSL, but SSL was required", "the server does not support TLS"),
         (
             "host a: Connection refused\nhost b: timeout expired",
             "host a: Connection refused host b",

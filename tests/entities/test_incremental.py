@@ -263,7 +263,7 @@ class TestEverything:
             scene.end(scene.take(name), {"players": [5]})
         scene.step()
         reason = scene.changed(scene.take("players")).reason
-        assert reason == "its declaration or that of a processor before it changed"
+        assert reason == "its declaration, or that of an earlier processor, has changed"
 
     def test_deleted_reports(self, scene: Scene, clock: VirtualClock) -> None:
         """Retention deletes reports that a processor has not received yet."""

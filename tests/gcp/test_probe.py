@@ -76,9 +76,9 @@ class TestBudget:
 
 ERRORS = (
     (403, "accessDenied", "Access Denied: Table acme:season.boxscores", "BigQuery denied access"),
-    (403, "quotaExceeded", "Quota exceeded: Your project exceeded", "a quota or rate limit"),
-    (403, "rateLimitExceeded", "Exceeded rate limits", "a quota or rate limit"),
-    (404, "notFound", "Not found: Dataset acme:season", "BigQuery did not find it"),
+    (403, "quotaExceeded", "Quota exceeded: Your project exceeded", "quota or rate limit"),
+    (403, "rateLimitExceeded", "Exceeded rate limits", "quota or rate limit"),
+    (404, "notFound", "Not found: Dataset acme:season", "BigQuery did not find the resource"),
     (400, "invalidQuery", "Syntax error", "BigQuery refused the request"),
     (503, "backendError", "Service Unavailable", "BigQuery is not available"),
 )

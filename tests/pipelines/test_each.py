@@ -57,7 +57,7 @@ def test_a_declaration_without_items_keeps_its_digest() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"each": 5}, "each is upstream(...), a query, or a function"),
+        ({"each": 5}, "each must be upstream(...), a query, or a function"),
         ({"each": " "}, "takes a query"),
         ({"each": games, "min_items": 0}, "share above 0 and up to 1"),
         ({"each": games, "min_items": True}, "share above 0 and up to 1"),

@@ -85,7 +85,7 @@ def test_a_definition_without_endpoints_is_unchanged() -> None:
         (lambda p: p.http(None, name="a"), DeclarationError, "url: expected"),
         (lambda p: p.http(URL, name="a", pool="fast"), TypeError, "'pool' is not an option"),
         (lambda p: p.http(URL, name="a", headers={}), TypeError, "reply_within"),
-        (lambda p: p.http(URL)(_with_body), DeclarationError, "give it no body"),
+        (lambda p: p.http(URL)(_with_body), DeclarationError, "leave its body empty"),
         (lambda p: p.http(URL)(print), DeclarationError, "without a body"),
         (lambda p: p.processor("a", kind="http"), DeclarationError, "url: expected"),
         (lambda p: p.processor("a", url=URL), DeclarationError, "takes kind='http'"),

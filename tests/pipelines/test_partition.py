@@ -157,10 +157,10 @@ class TestDeclaration:
     @pytest.mark.parametrize(
         ("declare", "message"),
         [
-            (lambda: Pipeline("p", partition=7), r"partition is day\(...\), hour"),  # type: ignore[arg-type]
+            (lambda: Pipeline("p", partition=7), r"partition must be day\(...\), hour"),  # type: ignore[arg-type]
             (lambda: Pipeline("p", partition=day("a b")), "'a b' is not a column name"),
-            (lambda: day(offset=5_000), r"day\(offset=...\) is a whole number"),
-            (lambda: month(repeats=1), r"month\(repeats=...\) is True or False"),  # type: ignore[arg-type]
+            (lambda: day(offset=5_000), r"day\(offset=...\) must be a whole number"),
+            (lambda: month(repeats=1), r"month\(repeats=...\) must be True or False"),  # type: ignore[arg-type]
         ],
     )
     def test_errors(self, declare: Any, message: str) -> None:

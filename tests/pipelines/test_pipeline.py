@@ -74,11 +74,11 @@ class TestMistakes:
 
     @pytest.mark.parametrize("name", ["", "Nba", "1st", "a b", "é", "a" * 64, None, "a\n"])
     def test_bad_names(self, name: Any) -> None:
-        with pytest.raises(DeclarationError, match="is not a pipeline name"):
+        with pytest.raises(DeclarationError, match="is not a valid pipeline name"):
             Pipeline(name)
-        with pytest.raises(DeclarationError, match="is not a phase name"):
+        with pytest.raises(DeclarationError, match="is not a valid phase name"):
             Pipeline("p").phase(name)
-        with pytest.raises(DeclarationError, match="is not a processor name"):
+        with pytest.raises(DeclarationError, match="is not a valid processor name"):
             Pipeline("p").phase("x").external(name)
 
     @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ class TestMistakes:
             ({"timeout": 0}, "longer than zero"),
             ({"retry": {"max_attempt": 1}}, "max_attempt"),
             ({"retry": {"max_attempts": 0}}, "max_attempts"),
-            ({"pool": "Big Pool"}, "is not a pool name"),
+            ({"pool": "Big Pool"}, "is not a valid pool name"),
             ({"runs": "gpu"}, "runs='gpu' is not known"),
             ({"runs": "external"}, "has no body"),
             ({"runs": "async"}, "needs an `async def`"),
@@ -173,6 +173,6 @@ class TestMistakes:
 
     def test_a_callable_without_a_name_needs_one(self) -> None:
         body = functools.partial(work)
-        with pytest.raises(DeclarationError, match="is not a processor name"):
+        with pytest.raises(DeclarationError, match="is not a valid processor name"):
             Pipeline("p").processor(body)
         Pipeline("p").processor("named")(body)

@@ -153,7 +153,7 @@ def _fuzz(name: str, shows: str, minutes: float, variable: str, count: int, *wor
 PROOFS: Final[tuple[Proof, ...]] = (
     _simulation("queue", 10.5, "Real services over real SQL on virtual time: queue, schedules, "
                 "flows and limits under crashes, lost replies, pauses and clock jumps; every "
-                "invariant after every commit, and everything comes to rest."),
+                "invariant after every commit, and everything becomes idle at the end."),
     _simulation("bus", 8.5, "The same for the bus: publishers, consumers, sweepers, operators."),
     Proof(
         name="simulation of flows",

@@ -282,6 +282,6 @@ def test_commands(shell: Shell, tmp_path: Path) -> None:
     result = shell("spool", "flush", str(folder), "--json")
     assert result.code == 1
     assert json.loads(result.out) == {"delivered": 1, "rejected": 1, "waiting": 0, "error": None}
-    assert "Nothing waits" in shell.ok("spool", "list", str(folder))
+    assert "The spool is empty." in shell.ok("spool", "list", str(folder))
     listed = shell.json("spool", "list", str(folder), "--rejected")
     assert (listed["total"], listed["items"][0]["about"]) == (1, "nowhere")

@@ -61,7 +61,7 @@ def test_beyond_loopback(harness: Harness) -> None:
     keys.create("expired", Role.ADMIN, expires="1h")
     keys.revoke(keys.create("revoked", Role.ADMIN).info.key_id)
     harness.clock.advance(2 * HOUR)
-    with pytest.raises(SettingsError, match="API key that is valid"):
+    with pytest.raises(SettingsError, match="valid API key"):
         build_api(harness.client, settings, Events())
 
 

@@ -272,7 +272,7 @@ class TestMessages:
         ]  # fmt: skip
         texts = [one.text for one in stage.client.diagnostics.trace("good").steps]
         assert any("handled it in 3 s (attempt 2) by rosters r42" in text for text in texts)
-        assert any("had applied it before" in text for text in texts)
+        assert any("had already applied it" in text for text in texts)
 
     def test_poison_is_one_execution(self, stage: Stage) -> None:
         """A message that becomes a dead letter is a failed execution."""

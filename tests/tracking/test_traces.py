@@ -95,7 +95,7 @@ def test_a_dead_letter(stage: Stage) -> None:
     (dead_letter,) = stage.client.dead_letters.list().items
     found = stage.client.diagnostics.trace(dead_letter.dead_letter_id)
     assert found.correlation_id == "c9"
-    assert "consumer gave it up" in " ".join(step.text for step in found.steps)
+    assert "consumer gave up on it" in " ".join(step.text for step in found.steps)
     assert f"penstock dlq replay {dead_letter.dead_letter_id}" in never(found)
     assert stage.client.diagnostics.trace("c9").steps == found.steps
     assert stage.client.diagnostics.trace(message_id).steps == found.steps

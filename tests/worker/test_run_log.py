@@ -120,7 +120,7 @@ class TestWhatIsKept:
         assert first == [str(n) for n in range(ENTRIES_HEAD)]
         assert log.take() == []
         note, *last = [entry.message for entry in log.take(is_end=True)]
-        assert note == "234 entries are not kept"
+        assert note == "234 entries were not kept"
         assert last == [str(n) for n in range(total - ENTRIES_TAIL, total)]
         assert log.take(is_end=True) == []
 

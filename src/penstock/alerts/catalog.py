@@ -37,17 +37,17 @@ EVENT_RULES: Final[Mapping[str, EventRule]] = {
     "cadence_unplannable": EventRule("the schedule of a config has no next time", ("HIGH",)),
     "cascade_fallback": EventRule("a phase was due by its fallback time", ("MEDIUM", "HIGH")),
     "common_cause": EventRule("many configs fail with the same error", ("HIGH",)),
-    "config_disabled": EventRule("five dead runs in a row disabled a config", ("HIGH",)),
-    "config_failing": EventRule("three runs of a config in a row were dead", ("MEDIUM",)),
+    "config_disabled": EventRule("five permanent failures in a row disabled a config", ("HIGH",)),
+    "config_failing": EventRule("three runs of a config in a row failed permanently", ("MEDIUM",)),
     "config_unstartable": EventRule("an occurrence of a config cannot be started", ("HIGH",)),
     "consumer_misconfigured": EventRule("a consumer rejects every message", ("CRITICAL",)),
     "dead_letter_topic_missing": EventRule("a dead letter has no topic to go to", ("CRITICAL",)),
     "deadline_risk": EventRule("a flow will probably miss its deadline", ("MEDIUM", "HIGH")),
     "delivery_stuck": EventRule("a delivery cannot be swept", ("HIGH",)),
-    "dependency_blocking": EventRule("a table blocks several processors for hours", ("CRITICAL",)),
+    "dependency_blocking": EventRule("a table has blocked processors for hours", ("CRITICAL",)),
     "dependency_late": EventRule("a table often arrives late, or never", ("MEDIUM", "HIGH")),
-    "dependency_missing": EventRule("a table is missing for hours", ("MEDIUM", "CRITICAL")),
-    "event_unfitting": EventRule("a message does not fit its config", ("HIGH",)),
+    "dependency_missing": EventRule("a table has been missing for hours", ("MEDIUM", "CRITICAL")),
+    "event_unfitting": EventRule("a message does not match its config", ("HIGH",)),
     "expansion_failed": EventRule("the items of a processor cannot be listed", ("HIGH",)),
     "flow_failed": EventRule("a flow did not end by its deadline", ("HIGH",)),
     "flow_stalled": EventRule("an open flow makes no progress", ("HIGH",)),
@@ -62,7 +62,7 @@ EVENT_RULES: Final[Mapping[str, EventRule]] = {
     "outbox_unpublishable": EventRule("a message cannot be published", ("HIGH",)),
     "output_missing": EventRule("a phase did not produce what it declares", ("MEDIUM", "HIGH")),
     "phase_incomplete": EventRule("a phase ended without some of its processors", ("HIGH",)),
-    "phase_stuck": EventRule("a phase is in progress for too long", ("CRITICAL",)),
+    "phase_stuck": EventRule("a phase has been in progress for too long", ("CRITICAL",)),
     "phase_untriggered": EventRule("a phase is ready and was not started", ("HIGH",)),
     "producer_silent": EventRule("a processor has not reported at its usual hour", ("HIGH",)),
     "push_failing": EventRule("the endpoint of a push subscription keeps failing", ("HIGH",)),
@@ -80,12 +80,12 @@ _DOCUMENTED: Final = frozenset(EVENT_RULES) | {rule.name for rule in BUILT_IN}
 
 
 def runbook_of(rule: str) -> str | None:
-    """Return the section of the documentation about a rule."""
+    """Return the documentation section about a rule."""
     return f"{RUNBOOK}#{rule}" if rule in _DOCUMENTED else None
 
 
 class Fired(NamedTuple):
-    """How often a rule has fired."""
+    """How often a rule has fired, and when it last did."""
 
     last_at: int | None
     opened: int

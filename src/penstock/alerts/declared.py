@@ -241,7 +241,7 @@ def _check_channel(
             raise InvalidInput(
                 f"{path}.{part}",
                 "the name of a secret, not its value",
-                "another text (not shown)",
+                "other text (not shown)",
                 f"Set PENSTOCK_SECRET_{name.upper().replace('-', '_')} and name it here.",
             )
     if spec.fallback is not None and (

@@ -43,7 +43,7 @@ REFRESH_US: Final = 5 * MINUTE
 """How often the message of an open alert is updated."""
 DECLARE_US: Final = MINUTE
 GAP_SHOWN_US: Final = 10 * MINUTE
-"""How long the alert about an unreachable database stays open after it is back."""
+"""How long the alert about an unreachable database stays open once the database is back."""
 STOPPED_US: Final = MINUTE
 
 
@@ -112,7 +112,7 @@ class AlertEvaluator:
         self._declared_at: Micros | None = None
         self._lost_at: Micros | None = None
         self._gap: tuple[Micros, Micros] | None = None
-        """Length and end of the last time without a reachable database."""
+        """Length and end of the last outage of the database."""
 
     def run_once(self) -> EvaluatorCounts:
         """Evaluate the rules, if no process has done so in this interval."""
@@ -258,10 +258,10 @@ def _stopped(late: Micros) -> NewAlert:
         severity="CRITICAL",
         subject_kind="system",
         subject=0,
-        message=f"The rules of alerts were last evaluated {shown} ago: no scheduler process runs",
+        message=f"The alert rules were last evaluated {shown} ago: no scheduler process runs",
         detail={
             "values": {"seconds": late // SECOND},
-            "threshold": "a minute without a pass",
+            "threshold": "a minute without an evaluation",
             "fix": "penstock scheduler",
         },
     )

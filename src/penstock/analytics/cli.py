@@ -119,7 +119,7 @@ def _print_trends(found: Trends, now: int) -> None:
             ],
         )
     if found.reasons:
-        click.echo("\nWhy things failed, and in the period before")
+        click.echo("\nWhy things failed, compared with the period before")
         output.print_table(
             ("REASON", "SOURCE", "COUNT", "BEFORE"),
             [(one.reason, one.source, one.count, one.count_before) for one in found.reasons[:20]],

@@ -1,7 +1,4 @@
-"""Assembly of the API server: its options, the tick endpoint, and incoming push.
-
-Part of assembly, in its own file.
-"""
+"""Assembly of the API server: its options, the tick endpoint, and incoming push."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def build_api(
     if not is_loopback(settings.api_host) and not _has_usable_key(client):
         raise SettingsError(
             "api_host",
-            "a loopback address, or at least one API key that is valid",
+            "a loopback address, or at least one valid API key",
             settings.api_host,
             "Create one first: penstock keys create NAME --role admin",
         )

@@ -51,7 +51,7 @@ REFUSED_SETTINGS: Final = "unsupported startup parameter"
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
     """Open the store that the settings name; with `migrate`, update its schema first.
 
-    Otherwise a store with an outdated schema is refused, and the error names the command that
+    Otherwise a store with an outdated schema is rejected, and the error names the command that
     updates it. A `clock` replaces the database's time (simulation and demo only).
     """
     store = _connect(settings, clock)
@@ -71,7 +71,7 @@ def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None
 
 
 def open_default_store() -> Store:
-    """The migrated store that the environment's settings name."""
+    """Open and migrate the store that the environment's settings name."""
     return open_store(load(os.environ), migrate=True)
 
 
@@ -98,7 +98,7 @@ def open_client(
         if isinstance(path, Path) and not path.exists():
             raise StoreUnavailable(
                 f"there is no database at {path}. Start with `penstock up`, create it with "
-                "`penstock db migrate`, or name another with --database-url."
+                "`penstock db migrate`, or specify another with --database-url."
             )
     store = open_store(settings, migrate=create)
     store.events = events
@@ -213,7 +213,7 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
 
 
 def _replicated(primary: Store, replica: Store, settings: Settings) -> Store:
-    """Return the store with a read replica; each of its reads is an event."""
+    """Return the store with a read replica; each read that may use it emits an event."""
     store = ReplicatedStore(primary, replica, lag_max_us=settings.database_read_lag)
 
     def report(server: Server, status: ReplicaStatus) -> None:
@@ -232,7 +232,7 @@ def find_replica(store: StoreView) -> ReplicaStatus | None:
 
 def _too_old(version: str) -> SettingsError:
     expected = f"PostgreSQL {VERSION_MIN} or newer"
-    fix = "Upgrade that server, or name a newer one."
+    fix = "Upgrade that server, or use a newer one."
     return SettingsError("database_url", expected, version, fix)
 
 

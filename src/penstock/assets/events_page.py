@@ -10,14 +10,14 @@ from penstock.audit import telemetry
 from penstock.audit.telemetry import Event, RunsEnded, event_name
 
 TOPICS: Final = {
-    "penstock.alerts": "An alert was opened, has changed or is resolved.",
-    "penstock.dependency-check-failed": "A gate did not let a phase start; the missing data.",
+    "penstock.alerts": "An alert was opened, changed or resolved.",
+    "penstock.dependency-check-failed": "A gate did not let a phase start; lists the missing data.",
     "penstock.orchestration-status": "The state of a flow or of one of its phases has changed.",
     "penstock.runs": "A run of an external processor can be claimed: its id, config and customer.",
     "penstock.seal-heads": "A block of the journal was sealed: its number, count and hash.",
     "penstock.slo-violation": "A flow or phase took longer than its service level.",
     "<pipeline>.<phase>.complete": "A phase has ended: its state, and how many processors failed.",
-    "<pipeline>.<phase>.trigger": "A phase starts: what its processors receive.",
+    "<pipeline>.<phase>.trigger": "A phase starts; has what its processors receive.",
 }
 """Built-in topics with the meaning of a message."""
 
@@ -42,8 +42,8 @@ def events_page(note: str) -> str:
         "",
         "## Topics",
         "",
-        "These topics always exist. Subscribe to them like to your own: `penstock subscriptions "
-        "create NAME --topic penstock.alerts`.",
+        "These topics always exist. Subscribe to them as to your own topics: `penstock "
+        "subscriptions create NAME --topic penstock.alerts`.",
         "",
         "| topic | a message |",
         "| --- | --- |",

@@ -70,7 +70,7 @@ def process_rules() -> list[PrometheusRule]:
     return [
         PrometheusRule(
             "PenstockDown", 'up{job=~"penstock.*"} == 0', 60, "CRITICAL",
-            "penstock_down", "a process of Penstock cannot be scraped",
+            "penstock_down", "a Penstock process cannot be scraped",
             "{{ $labels.instance }} has not responded to a scrape for a minute.", "penstock doctor",
         ),
         PrometheusRule(

@@ -95,14 +95,14 @@ HEALTH: Final[Sequence[Panel]] = (
                  'penstock_dependency_failures_total{pipeline=~"$pipeline",kind="historical"}[1d]))',
                  "{{pipeline}} {{phase}}")], width=24),
 )  # fmt: skip
-"""The eight panels of an operator, under a row of figures that should be 0."""
+"""The eight panels for operators, below a row of figures that should be 0."""
 
 TRENDS: Final[Sequence[Panel]] = (
     Panel("End to end by mode, 95th percentile",
           [Query('penstock:flow_seconds:p95_1d{pipeline=~"$pipeline"}', "{{pipeline}} {{mode}}"),
            Query("vector($slo)", "service level")], unit="s", width=24,
           text="The line is the variable slo, in seconds."),
-    Panel("Completion of phases",
+    Panel("Phase completion",
           [Query("sum by (phase) (increase("
                  'penstock_phase_processors_completed_total{pipeline=~"$pipeline"}[1d])) / '
                  "sum by (phase) (increase("
@@ -112,7 +112,7 @@ TRENDS: Final[Sequence[Panel]] = (
     Panel("Quality at gates",
           [Query('avg by (phase) (penstock_gate_quality_ratio{pipeline=~"$pipeline"})',
                  "{{phase}}")], unit="percentunit"),
-    Panel("Reasons of failures",
+    Panel("Failure reasons",
           [Query("sum by (error_type) "
                  '(increase(penstock_run_errors_total{pipeline=~"$pipeline"}[7d]))',
                  "{{error_type}}", is_instant=True)], "piechart"),
@@ -128,7 +128,7 @@ TRENDS: Final[Sequence[Panel]] = (
     Panel("Slowest processors, 95th percentile",
           [Query('topk(10, penstock:run_seconds:p95_1h{pipeline=~"$pipeline"})',
                  "{{pipeline}}/{{processor}}")], unit="s"),
-    Panel("Decisions of gates",
+    Panel("Gate decisions",
           [Query("sum by (verdict) "
                  '(increase(penstock_gate_decisions_total{pipeline=~"$pipeline"}[1d]))',
                  "{{verdict}}")], is_stacked=True),
@@ -142,7 +142,7 @@ TRENDS: Final[Sequence[Panel]] = (
 CAPACITY: Final[Sequence[Panel]] = (
     Panel("Runs by state", [Query("max by (state) (penstock_runs)", "{{state}}")],
           is_stacked=True),
-    Panel("Ends of runs", [Query(f"{_ENDS}[{_RATE}]))", "{{outcome}}")], is_stacked=True),
+    Panel("Ended runs", [Query(f"{_ENDS}[{_RATE}]))", "{{outcome}}")], is_stacked=True),
     Panel("Wait of the next run by pool",
           [Query("max by (subject) (penstock_queue_age_seconds)", "{{subject}}")], unit="s"),
     Panel("Wait from due to claimed",

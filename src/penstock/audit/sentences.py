@@ -10,14 +10,14 @@ from penstock.audit.rows import ListedEntry
 RUN_ENDS: Final = {
     "COMPLETED": "completed",
     "FAILED": "failed",
-    "TIMEOUT": "ran out of time",
+    "TIMEOUT": "timed out",
     "CANCELLED": "was cancelled",
     "EXPIRED": "expired before it started",
 }
 
 
 def sentence_of(entry: ListedEntry, detail: Mapping[str, Any], name: tuple[str, str] | None) -> str:
-    """Return an entry as a sentence; `name` is pipeline and processor of a run."""
+    """Return an entry as a sentence; `name` is the pipeline and the processor of a run."""
     if entry.kind == "run":
         return _run(entry, name)
     if entry.kind == "flow":

@@ -23,7 +23,7 @@ _TAKERS = {
 }
 _ENDS = {
     "acked": "handled it",
-    "expired": "dropped it: it was older than the retention",
+    "expired": "dropped it: it was older than the retention period",
     "purged": "dropped it: its backlog was purged",
 }
 
@@ -123,7 +123,7 @@ def why_subscription(sub: SubscriptionFact, local: LocalClock) -> Cause:
         text = f"{sub.dead_letters:,} of its messages are dead letters"
         offer = _command("dlq", "list", "--subscription", sub.name, does="list them")
         children.append(Cause(kind="dead_letter", text=text, clears=Clears.PERSON, offer=offer))
-    text = f"{sub.name} ({sub.kind}, topic {sub.topic}) has no message that waits"
+    text = f"{sub.name} ({sub.kind}, topic {sub.topic}) has no waiting messages"
     if sub.oldest_at is not None:
         text = (
             f"{sub.name} ({sub.kind}, topic {sub.topic}): {ready:,} ready, {leased:,} leased, "
@@ -151,19 +151,19 @@ def _of_subscription(
     if delivery is not None:
         return _delivery(sub, delivery, local)
     if not matches:
-        text = f"{sub.name} did not get it: its attributes do not match the filter {sub.filter}"
+        text = f"{sub.name} did not receive it: its attributes do not match the filter {sub.filter}"
         return Cause(kind="filter", text=text, clears=Clears.NEVER)
     if sub.created_at > message.published_at:
-        text = f"{sub.name} did not get it: it was created later, at {local.at(sub.created_at)}"
+        text = f"{sub.name} did not receive it: it was created later, at {local.at(sub.created_at)}"
         return Cause(kind="subscription", text=text, clears=Clears.NEVER, since=sub.created_at)
-    text = f"{sub.name} has no record of it: its record is past retention"
+    text = f"{sub.name} has no record of it: retention has deleted the record"
     return Cause(kind="subscription", text=text, clears=Clears.NEVER)
 
 
 def _delivery(
     sub: SubscriptionFact, delivery: DeliveryFact, local: LocalClock, *, named: bool = False
 ) -> Cause:
-    """Return the state of a delivery; `named`: of one message, not of the subscription."""
+    """Return the state of a delivery; `named`: refer to it by its message, not its subscription."""
     who = f"message {delivery.message_id}" if named else sub.name
     tried = f"after {format_times(delivery.attempts)}" if delivery.attempts else "never tried"
     error = f": {delivery.last_error}" if delivery.last_error else ""
@@ -175,7 +175,7 @@ def _delivery(
         return _dead(sub, delivery, local)
     if delivery.state == "leased":
         holder = delivery.holder or "a consumer"
-        text = f"{who}: {holder} holds it and has to ack it until {local.at(delivery.at)}"
+        text = f"{who}: {holder} holds it and must ack it by {local.at(delivery.at)}"
         return Cause(kind="lease", text=text, until_at=delivery.at)
     if delivery.state == "delayed":
         text = f"{who}: attempt {delivery.attempts + 1} is due {local.upcoming(delivery.at)}{error}"
@@ -201,7 +201,7 @@ def _delivery(
 
 
 def _dead(sub: SubscriptionFact, delivery: DeliveryFact, local: LocalClock) -> Cause:
-    text = f"{sub.name} gave it up at {local.at(delivery.at)} ({delivery.attempts} attempts)"
+    text = f"{sub.name} dead-lettered it at {local.at(delivery.at)} ({delivery.attempts} attempts)"
     if delivery.dead_letter_id is None:
         text += "; its dead letter is no longer open"
         return Cause(kind="dead_letter", text=text, clears=Clears.NEVER, since=delivery.at)

@@ -41,9 +41,9 @@ _SYSTEM_FIXES = {
     errno.EACCES: _WRITABLE,
     errno.EPERM: _WRITABLE,
     errno.EROFS: _WRITABLE,
-    errno.ENOSPC: "Free space on that disk, or set TMPDIR to a folder on another one.",
-    errno.EDQUOT: "Free space on that disk, or set TMPDIR to a folder on another one.",
-    errno.EMFILE: "Raise the limit of open files: ulimit -n 4096.",
+    errno.ENOSPC: "Free up space on that disk, or set TMPDIR to a folder on another one.",
+    errno.EDQUOT: "Free up space on that disk, or set TMPDIR to a folder on another one.",
+    errno.EMFILE: "Raise the limit on open files: ulimit -n 4096.",
 }
 """Suggested fix for an error of the operating system, by its number."""
 
@@ -85,7 +85,9 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
         message = f"{error.filename or 'the system'}: {os.strerror(error.errno)}."
         return 1, {"code": "system", "message": message, "fix": fix}, f"{message} {fix}"
     message = f"{type(error).__name__}: {error}"
-    fix = "This is a bug in Penstock or a problem of its environment; --debug prints the traceback."
+    fix = (
+        "This is a bug in Penstock or a problem with its environment; --debug prints the traceback."
+    )
     return 1, {"code": "internal", "message": message, "fix": fix}, f"{message}\n{fix}"
 
 

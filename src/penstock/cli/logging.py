@@ -228,7 +228,10 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
         level = "debug" if event.renewal == "renewed" else "warning"
         return level, f"worker session {event.renewal}, {plural(event.held, 'run')} held"
     if isinstance(event, RunRefused):
-        return "warning", f"{encode('run', event.run_id)} reported too late: its result was refused"
+        return (
+            "warning",
+            f"{encode('run', event.run_id)} reported too late: its result was rejected",
+        )
     if isinstance(event, Served):
         return _served(event)
     if isinstance(event, PushPosted):

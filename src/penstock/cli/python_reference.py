@@ -147,8 +147,8 @@ class Option(NamedTuple):
 
 def python_page() -> str:
     """Return the reference page as Markdown."""
-    lines = ["# Python API", "", HOW, "", "Every public name, with the meaning and the default of "
-             "each option, of what pipelines, programs", "and tests use. "
+    lines = ["# Python API", "", HOW, "", "Every public name that pipelines, programs and tests "
+             "use, with the meaning and the default of", "each option. "
              "[The consumer kit](consumer.md) has its own page; [names at a glance](public-api.md) "
              "lists all public modules.", "Guides: " + " · ".join(GUIDES) + ".", ""]  # fmt: skip
     lines += ["A default of “–” means that the option is required.", ""]

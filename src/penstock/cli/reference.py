@@ -68,7 +68,7 @@ def cli_page() -> str:
         "## Shell completion",
         "",
         '`eval "$(penstock completion bash)"` (or `zsh`; see `penstock completion` for fish).',
-        "Besides commands and options it completes customers, pipelines, topics, subscriptions,",
+        "Besides commands and options, it completes customers, pipelines, topics, subscriptions,",
         "limits and the ids of runs, configs, flows and keys: the first 50 of each list.",
     ]
     context = click.Context(cli, info_name="penstock")

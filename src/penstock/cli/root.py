@@ -104,7 +104,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "risk": (
         "detection.cli",
-        "Show when a flow will probably end, and how likely it misses its service level.",
+        "Show when a flow will probably end, and how likely it is to miss its service level.",
     ),
     "freshness": ("detection.cli", "Show the age of tables that have a freshness policy."),
     "top": ("monitoring.cli.top", "Show runs in progress, limits and backlogs, live."),

@@ -4,8 +4,8 @@
                                          GET /metrics   Prometheus
 
 Invalid input gets a 4xx response (or 2xx, if there is no dead-letter policy to handle it), never
-5xx. The number of pushes in progress is bounded: above it the response is 429, and the broker
-retries.
+5xx. The number of pushes in progress is bounded: above the limit the response is 429, and the
+broker retries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 INFLIGHT_MIN: Final = 64
-"""Minimum for the number of pushes in progress at once, regardless of concurrency."""
+"""Lowest limit on the number of pushes in progress, regardless of concurrency."""
 
 
 class _Refused(Exception):
@@ -151,7 +151,7 @@ class PushApp:
             is_known = await asyncio.to_thread(verify, headers) is not False
         except PenstockError as error:
             if error.retryable:
-                raise _Refused(503, "the sender cannot be verified at the moment") from None
+                raise _Refused(503, "the sender cannot be verified right now") from None
             status = error.http_status if error.http_status in (401, 403) else 401
             raise _Refused(status, error.message[:200], www_authenticate="Bearer") from None
         except Exception:  # a verifier that fails has not accepted the sender

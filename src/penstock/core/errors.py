@@ -153,7 +153,7 @@ class AlreadyExists(Conflict):
     def __init__(self, kind: str, id: object) -> None:
         self.kind = kind
         self.id = id
-        super().__init__(f"There is a {kind} {id} already.", detail={"kind": kind, "id": str(id)})
+        super().__init__(f"There is already a {kind} {id}.", detail={"kind": kind, "id": str(id)})
 
 
 class IllegalTransition(Conflict):
@@ -189,7 +189,7 @@ class StaleVersion(Conflict):
         self.current = current
         now_at = "is gone" if current is None else f"is now at version {current}"
         super().__init__(
-            f"{kind} {id} {now_at}, the change was made to version {expected}. "
+            f"{kind} {id} {now_at}, but the change was based on version {expected}. "
             "Read it again and repeat the change.",
             detail={"kind": kind, "id": str(id), "expected": expected, "current": current},
         )
@@ -299,7 +299,7 @@ class ApiUnavailable(ApiError):
 
 
 class TransportUnavailable(PenstockError):
-    """The message broker cannot be reached, or has no leader now."""
+    """The message broker cannot be reached, or currently has no leader."""
 
     code = "transport.unavailable"
     http_status = 503

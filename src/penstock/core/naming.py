@@ -30,11 +30,11 @@ NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 
 
 def check_declared_name(name: object, kind: str, where: str) -> None:
-    """Raise DeclarationError unless the name is valid. `kind` and `where` go into the message."""
+    """Raise DeclarationError unless the name is valid. The message contains `kind` and `where`."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise DeclarationError(
-            f"{where}: {name!r:.80} is not a {kind} name; use a lowercase letter, then at most 62 "
-            "lowercase letters, digits, '_', '.' or '-'."
+            f"{where}: {name!r:.80} is not a valid {kind} name; use a lowercase letter, then at "
+            "most 62 lowercase letters, digits, '_', '.' or '-'."
         )
 
 
@@ -49,8 +49,8 @@ def is_http_pool(pool: str) -> bool:
 
 
 def runs_channel(pool: str) -> str:
-    """Return the wake-up channel for claimers of a pool's runs.
+    """Return the wake-up channel of the workers that claim a pool's runs.
 
-    The pools of all HTTP processors share one: the dispatcher serves them.
+    The pools of all HTTP processors share one channel, because the dispatcher serves all of them.
     """
     return f"runs:{HTTP_POOL}" if is_http_pool(pool) else f"runs:{pool}"

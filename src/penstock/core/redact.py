@@ -219,7 +219,7 @@ def _refuse(value: object, field: str, *, is_secret: bool, depth: int) -> None:
             field[:200],
             "no secret in plain text",
             "a literal value (not shown)",
-            'Use a reference instead, {"$secret": "name"}, and give the value to the workers: '
+            'Use a reference instead, {"$secret": "name"}, and provide the value to the workers: '
             "PENSTOCK_SECRET_NAME or a file in secrets_dir.",
         )
 

@@ -1,4 +1,4 @@
-"""`penstock db`: migrate and copy the database, bound its leases, rotate the push key."""
+"""`penstock db`: migrate and copy the database, shorten its leases, rotate the push key."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def clip_times(app: App) -> None:
 
     with app.client() as client:
         found = clip(client.store)
-    text = f"{len(found)} leases begin now: {', '.join(found)}." if found else "No lease is ahead."
+    text = (
+        f"Shortened {len(found)} leases: {', '.join(found)}." if found else "No lease to shorten."
+    )
     app.emit({"processes": found}, lambda: click.echo(text))
 
 

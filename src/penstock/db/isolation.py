@@ -47,7 +47,7 @@ class IsolatedBatches(Generic[K]):
 
     @property
     def has_aside(self) -> bool:
-        """Whether items may be set aside."""
+        """Whether any items are set aside; `aside` drops those whose time has passed."""
         return bool(self._aside)
 
     def aside(self, tx: Tx) -> frozenset[K]:
@@ -79,7 +79,7 @@ class IsolatedBatches(Generic[K]):
         return value
 
     def _set_aside(self, items: Sequence[K], error: Exception) -> None:
-        log.error("%s failed alone and is set aside", items, exc_info=error)
+        log.error("%s failed by itself and is skipped for a minute", items, exc_info=error)
 
         def body(tx: Tx) -> Micros:
             for item in items:
@@ -138,7 +138,7 @@ def interleaved(items: Iterable[T], owner: Callable[[T], Hashable]) -> list[T]:
 
 
 def shares(items: Iterable[T], owner: Callable[[T], Hashable], most: int, number: int) -> list[T]:
-    """Return at most `most` items of each owner, round-robin; each pass `number` starts elsewhere.
+    """Return at most `most` items of each owner, round-robin; `number` rotates which ones.
 
     This bounds a pass, however many items one owner has.
     """

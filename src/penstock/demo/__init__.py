@@ -142,7 +142,7 @@ def _settings(app: App, engine: str | None, folder: Path) -> Settings:
     url = app.database_url
     is_postgres = (url or "").startswith("postgres")
     if engine == "postgres" and not is_postgres:
-        fix = "Name an empty database: --database-url postgresql://user@host/name"
+        fix = "Specify an empty database: --database-url postgresql://user@host/name"
         raise InvalidInput("database_url", "a PostgreSQL database", url, fix)
     if engine == "sqlite" and is_postgres:
         raise InvalidInput("engine", "postgres, to match --database-url", engine)

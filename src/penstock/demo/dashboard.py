@@ -30,7 +30,7 @@ SESSION_US: Final = 3_650 * DAY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audience:
-    """Options of the demo's dashboard: whether it is served, and whether it stays afterwards."""
+    """Options of the demo's dashboard: whether it is served, and whether it stays open."""
 
     is_served: bool
     is_staying: bool
@@ -51,7 +51,7 @@ class Audience:
             server = build_api(client, replace(settings, api_port=PORT), events)
         except SettingsError:
             server = build_api(client, replace(settings, api_port=0), events)
-            self.say(f"Port {PORT} is taken, so the dashboard has another.")
+            self.say(f"Port {PORT} is taken, so the dashboard uses another.")
         server.start()
         self.say(f"Dashboard: {server.url}/   log in with {key}")
         try:

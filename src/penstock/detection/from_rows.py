@@ -79,13 +79,17 @@ def _risk_text(flow: FlowRow, seen: Forecast | None, now: Micros) -> str:
     if not flow.is_open:
         return f"The flow has ended {flow.state}."
     if seen is None:
-        return "There is no forecast yet: it takes five earlier flows of this pipeline and mode."
+        return "There is no forecast yet: it needs five earlier flows of this pipeline and mode."
     p50, p90 = (format_duration(max(0, at - now)) for at in (seen.p50_at, seen.p90_at))
-    risk = "" if seen.miss is None else f" It misses its service level with {seen.miss:.0%}."
+    risk = (
+        ""
+        if seen.miss is None
+        else f" The probability that it misses its service level is {seen.miss:.0%}."
+    )
     days = "of the same weekday" if seen.is_weekday else "of all weekdays"
     return (
-        f"It will probably end in {p50}, and in nine of ten cases within {p90}, by {seen.samples} "
-        f"earlier flows {days}.{risk}"
+        f"It will probably end in {p50}, and in nine of ten cases within {p90}, based on "
+        f"{seen.samples} earlier flows {days}.{risk}"
     )
 
 

@@ -45,7 +45,7 @@ def stuck_and_untriggered(
 ) -> Iterator[Finding]:
     """Find phases that take too long or were not started, and flows that make no progress.
 
-    is_behind: whether the flow waits for an earlier one of its config.
+    is_behind: whether the flow waits for an earlier flow of its config.
     """
     rows = {row.phase: row for row in flow.phases if not row.processor}
     untriggered = False
@@ -73,7 +73,7 @@ def stuck_and_untriggered(
                 yield _about(
                     flow, "phase_untriggered", phase.name, ready_at, severity="HIGH",
                     message=f"{phase.name} could have started "
-                    f"{format_duration(now - ready_at)} ago, and nothing started it",
+                    f"{format_duration(now - ready_at)} ago, but nothing started it",
                     threshold=format_duration(UNTRIGGERED_AFTER),
                     fix=command("trigger", flow.pipeline, flow.partition, phase.name,
                                 "--customer", flow.customer_id),
@@ -95,7 +95,7 @@ def _stalled(flow: LiveFlow, of_flow: FlowPlan, now: Micros) -> Iterator[Finding
         phase = held[0].phase
         yield _about(
             flow, "flow_stalled", phase, since, severity="HIGH",
-            message=f"nothing has moved for {format_duration(now - since)}; {phase} is "
+            message=f"no progress for {format_duration(now - since)}; {phase} is "
             f"{held[0].state.lower()}, and no evaluation is planned",
             threshold=format_duration(limit),
             fix=command("gate", "recheck", flow.pipeline, flow.partition, "--customer",
@@ -187,7 +187,7 @@ def stale_runs(rows: Sequence[StaleRuns], now: Micros) -> Iterator[Finding]:
             key=f"{row.customer_id}:{row.pipeline}",
             severity="CRITICAL" if row.runs >= STALE_CRITICAL else "HIGH",
             message=f"{row.runs} held run{'' if row.runs == 1 else 's'} of {row.pipeline} "
-            f"({row.customer_id}) lapsed up to {format_duration(now - row.since_at)} ago, and no "
+            f"({row.customer_id}) lapsed up to {format_duration(now - row.since_at)} ago, but no "
             "sweeper ended them: start a scheduler process, or end them",
             fix=command("runs", "cancel", "--force", "--retry", encode("run", row.run_id)),
             threshold="2m past the lease or time limit",
@@ -202,7 +202,7 @@ def stale_runs(rows: Sequence[StaleRuns], now: Micros) -> Iterator[Finding]:
 
 
 def behind(flows: Sequence[LiveFlow]) -> set[int]:
-    """Return the flows that wait for an earlier open one of their config."""
+    """Return the flows that wait for an earlier open flow of the same config."""
     first: dict[int, int] = {}
     for flow in flows:
         if flow.config_id:

@@ -24,7 +24,7 @@ def late_dependencies(rows: Sequence[DependencyTrend]) -> Iterator[Finding]:
         if not row.late and not row.never:
             continue
         parts = [f"late for {row.late} (up to {format_duration(row.worst_us)})"] if row.late else []
-        parts += [f"never there for {row.never}"] if row.never else []
+        parts += [f"absent for {row.never}"] if row.never else []
         yield Finding(
             rule="dependency_late",
             key=f"{row.customer_id}:{row.pipeline}:{row.table}",
@@ -70,7 +70,7 @@ def missing_optionals(rows: Sequence[DependencyTrend]) -> Iterator[Finding]:
 
 
 def silent_producers(rows: Sequence[SilentProducer], now: Micros) -> Iterator[Finding]:
-    """Find processors that reported in this hour on most of the last days, and not today."""
+    """Find processors that reported in this hour on most of the last days, but not today."""
     for row in rows:
         silent = format_duration(now - row.last_at)
         yield Finding(
@@ -78,7 +78,7 @@ def silent_producers(rows: Sequence[SilentProducer], now: Micros) -> Iterator[Fi
             key=f"{row.customer_id}:{row.processor_key}",
             severity="HIGH",
             message=f"{row.pipeline}.{row.phase}.{row.processor} ({row.customer_id}) completed in "
-            f"the same hour of {row.days} of {SILENT_DAYS} days, and not of the last day; its last "
+            f"this hour on {row.days} of {SILENT_DAYS} days, but not on the last day; its last "
             f"completion was {silent} ago",
             fix=command("runs", "list", "--processor", row.processor, "--customer",
                         row.customer_id),

@@ -51,7 +51,7 @@ class KeyFile:
         except (InvalidToken, ValueError, OSError):
             raise SettingsError(
                 _FIELD,
-                "the file with which the signing key was encrypted",
+                "the file whose key encrypted the signing key",
                 str(self._path),
                 "Restore the file, or sign with a new key: penstock db rotate-push-key",
             ) from None

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from penstock.entities.report import IDS_MAX, EntityId
 
 FIRST_RUN: Final = "it has not succeeded before"
-DECLARATION: Final = "its declaration or that of a processor before it changed"
+DECLARATION: Final = "its declaration, or that of an earlier processor, has changed"
 PRUNED: Final = "reports that it has not received were deleted by retention"
 TOO_MANY_IDS: Final = f"more than {IDS_MAX:,} entities changed since its last success"
 OUTSIDE: Final = "the run belongs to no flow, or to one that is no longer stored"
@@ -79,7 +79,7 @@ class Watermark(NamedTuple):
 
 
 class ReportFact(NamedTuple):
-    """A report that an incremental processor may receive, or the lack of one.
+    """A report that an incremental processor may receive, or a missing report.
 
     is_reported: False for an execution that failed or reported nothing.
     """

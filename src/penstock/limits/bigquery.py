@@ -12,7 +12,7 @@ count towards a job's timeout, so by default only as many jobs are started as ca
 starts more, which wait in BigQuery and shorten the gap between two jobs.
 
 `dml` imports no Google library: any client with `query(sql, job_config=…)` and jobs with
-`result(timeout=…)` works. `merge_rows` needs google-cloud-bigquery's.
+`result(timeout=…)` works. `merge_rows` needs the client of google-cloud-bigquery.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def merge_rows(
     """Merge rows into a table by their key, under the table's slot and with retries.
 
     Of rows with the same key, the one with the newest `version` is used, else the last; a stored
-    row with a newer version stays. A repeated call therefore changes nothing, and rows may arrive
+    row with a newer version is kept. A repeated call therefore changes nothing, and rows may arrive
     twice or out of order. The rows are loaded into a staging table next to the table, which is
     deleted afterwards and expires after a day.
     """
@@ -237,4 +237,6 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, TimeoutError) or type(error).__name__ in ("Timeout", "RetryError")
 
 
-assert JOB_TIMEOUT_S * SECOND < TIMEOUT_DEFAULT, "the wait for a slot must exceed a job's time"
+assert JOB_TIMEOUT_S * SECOND < TIMEOUT_DEFAULT, (
+    "the default wait for a slot must exceed a job's timeout"
+)

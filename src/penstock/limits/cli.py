@@ -26,7 +26,7 @@ def limits() -> None:
 
 @limits.command("list")
 @click.option("--show", type=click.Choice(SHOWN), default="all", show_default=True,
-              help="line: with a queue; learned: lowered by quota errors.")  # fmt: skip
+              help="line: only with a queue; learned: only lowered by quota errors.")  # fmt: skip
 @click.option("--search", "q", metavar="TEXT", help="Part of a name, or the id of a run.")
 @click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
@@ -104,7 +104,7 @@ def set_(app: App, /, name: str, **given: Any) -> None:
 def release(app: App, lease_id: str, reason: str, yes: bool) -> None:
     """End a lease; its slot goes to the next in the queue, and its fencing token becomes stale."""
     if not (yes or app.is_json or app.is_dry_run):
-        confirm(f"Take {lease_id} away from its holder?")
+        confirm(f"Release {lease_id}? Its holder loses the slot.")
     with app.connect() as client:
         lease = client.limits.release(lease_id, reason)
     app.emit(lease, lambda: click.echo(f"{lease_id} of {lease.holder} is released."))
@@ -130,7 +130,7 @@ def _show(found: LimitDetail, now: int) -> None:
     limit, waits = found.limit, found.waits
     click.echo(f"{limit.name} · {limit.held} held of {_capacity(limit)}")
     if limit.effective_capacity == 0:
-        click.echo(f"It admits no holders: penstock limits set {limit.name} --capacity N")
+        click.echo(f"It is closed; to open it: penstock limits set {limit.name} --capacity N")
     rate = _rate(limit)
     quota = limit.last_quota_error_at
     output.print_facts(

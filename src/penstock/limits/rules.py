@@ -144,7 +144,7 @@ def check_weight(weight: object, capacity: int | None, name: str) -> int:
     if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
         raise InvalidInput("weight", "a whole number from 1", weight)
     if capacity and weight > capacity:
-        fix = f"Ask for less, or raise the capacity of limit {name}."
+        fix = f"Request less, or raise the capacity of limit {name}."
         raise InvalidInput("weight", f"at most {capacity}, the capacity of {name}", weight, fix)
     return weight
 

@@ -12,11 +12,11 @@ from penstock.runs.attempt_result import FAILURES_ALERT
 RANKS: Final[Mapping[HealthWord, int]] = {
     "off": 0, "failing": 1, "at_risk": 2, "slow": 3, "paused": 4, "well": 9,
 }  # fmt: skip
-"""The order of trouble, worst first, as it is stored; 9 is the default of the column."""
+"""Stored rank of each state of health, worst first; 9 is the default of the column."""
 
 
 class LongExecution(NamedTuple):
-    """A processor whose newest execution took longer than those before, in seconds."""
+    """A processor whose newest execution took longer than those before; times in seconds."""
 
     name: str
     took: float
@@ -41,7 +41,7 @@ class CustomerFacts(NamedTuple):
 def health_of(facts: CustomerFacts) -> tuple[HealthWord, str]:
     """Return the health of a customer and the reason; the reason is empty if it is well."""
     if facts.is_paused:
-        return "paused", "its pause holds all configs"
+        return "paused", "a pause holds all its configs"
     if facts.switched_off and facts.switched_off == facts.configs:
         return "off", facts.inactive_reason or "its configs were switched off"
     if facts.failures >= FAILURES_ALERT:
@@ -54,7 +54,7 @@ def health_of(facts: CustomerFacts) -> tuple[HealthWord, str]:
         return "at_risk", f"the last run of a config failed {times}"
     if facts.dead_letters:
         kept = "a dead letter is" if facts.dead_letters == 1 else "dead letters are"
-        return "at_risk", f"{kept} kept"
+        return "at_risk", f"{kept} open"
     if facts.slow is not None:
         took, most = (_rounded(value) for value in (facts.slow.took, facts.slow.usual_most))
         return "slow", f"{facts.slow.name} took {took}, usually at most {most}"

@@ -25,7 +25,7 @@ from penstock.core.naming import check_declared_name
 RECHECK_DEFAULT: Final = 5 * MINUTE
 SELF_HEAL_DEFAULT: Final = 60 * MINUTE
 ALERT_EVERY_DEGRADED: Final = 101.0
-"""Value of `alert_degraded_below` that alerts every degraded start, at any completeness."""
+"""Value of `alert_degraded_below` with which every degraded start raises an alert."""
 DAY_MINUTES: Final = 24 * 60
 Reader: TypeAlias = Callable[[Any, str, str], Any]
 
@@ -43,11 +43,11 @@ class ModeOptions(TypedDict, total=False):
     """Options of a mode. Percentages are from 0 to 100, quality scores from 0 to 1."""
 
     proceed_at: float
-    """Completeness in percent from which the phase starts. Default 100."""
+    """Minimum completeness in percent at which the phase starts. Default 100."""
     min_quality: float
     """Minimum quality score for a start that is not degraded. Default 0.9."""
     degraded_at: float | None
-    """Completeness from which the phase starts degraded. None (the default): never."""
+    """Minimum completeness at which the phase starts degraded. None (the default): never."""
     otherwise: str
     """Verdict below both thresholds: "WAIT" (requires max_wait) or "FAIL" (the default)."""
     recheck: str | int | float | timedelta
@@ -73,7 +73,7 @@ class ModeOptions(TypedDict, total=False):
     alert_wait: str | int | float | timedelta
     """Waiting time after which a gate raises an alert."""
     slo: str | int | float | timedelta
-    """Time that a flow should take from start to end. It never shortens waiting."""
+    """Time that a flow should take from start to end. It does not shorten any wait."""
     deadline: str | int | float | timedelta
     """Time after its start at which an unfinished flow fails. Default: twice the slo; without one,
     24 hours or twice max_wait. A deadline earlier than max_wait is rejected.
@@ -221,7 +221,8 @@ def _number(low: float, high: float, optional: bool = False) -> Reader:
         ok = isinstance(value, int | float) and not isinstance(value, bool)
         if not ok or not low <= value <= high:
             raise DeclarationError(
-                f"{where}: {word} is a number from {low:g} to {high:g}, got {short_repr(value)}."
+                f"{where}: {word} must be a number from {low:g} to {high:g}, "
+                f"got {short_repr(value)}."
             )
         return float(value)
 
@@ -244,7 +245,8 @@ def _window(value: Any, word: str, where: str) -> tuple[int, ...]:
     match = _WINDOW.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise DeclarationError(
-            f'{where}: {word} is two times of day such as "23:00-06:00", got {short_repr(value)}.'
+            f'{where}: {word} must be two times of day such as "23:00-06:00", '
+            f"got {short_repr(value)}."
         )
     start, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
     if start == end or end > DAY_MINUTES:
@@ -260,20 +262,21 @@ def _otherwise(value: Any, word: str, where: str) -> FallbackVerdict:
         return FallbackVerdict(str(value).upper())
     except ValueError:
         raise DeclarationError(
-            f"{where}: {word} is WAIT or FAIL, got {short_repr(value)}."
+            f"{where}: {word} must be WAIT or FAIL, got {short_repr(value)}."
         ) from None
 
 
 def _flag(value: Any, word: str, where: str) -> bool:
     if not isinstance(value, bool):
-        raise DeclarationError(f"{where}: {word} is True or False, got {short_repr(value)}.")
+        raise DeclarationError(f"{where}: {word} must be True or False, got {short_repr(value)}.")
     return value
 
 
 def _days(value: Any, word: str, where: str) -> int:
     if type(value) is not int or not -366 <= value <= 366:
         raise DeclarationError(
-            f"{where}: {word} is a whole number of days within a year, got {short_repr(value)}."
+            f"{where}: {word} must be a whole number of days within a year, "
+            f"got {short_repr(value)}."
         )
     return value
 

@@ -3,7 +3,8 @@
 Supported keywords: type, title, description, enum, default; for objects properties, required and
 additionalProperties; for arrays items, minItems, maxItems; for numbers minimum, maximum; for
 strings minLength, maxLength. Any other keyword is rejected when the pipeline is declared, because a
-silently ignored rule would not protect anything. Pure; the client validates what callers send.
+rule that is silently ignored would give a false sense of security. Pure; the client validates what
+callers send.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _check(schema: object, field: str, depth: int) -> None:
     if not isinstance(schema, Mapping):
         raise DeclarationError(f"{field}: expected a schema (an object), got {schema!r:.80}.")
     if depth > DEPTH_MAX:
-        raise DeclarationError(f"{field}: schemas can be nested at most {DEPTH_MAX} deep.")
+        raise DeclarationError(f"{field}: schemas can be nested at most {DEPTH_MAX} levels deep.")
     kinds = _kinds(schema, field)
     allowed = _ANYWHERE.union(*(_WORDS[kind] for kind in kinds))
     for word in schema:

@@ -44,7 +44,7 @@ class PartitionRule:
     offset: int = 0
     """Units (days, hours, weeks, months) from the scheduled time; negative for the past."""
     repeats: bool = False
-    """Whether a config may fire several times in one partition; each time is a rerun of it."""
+    """Whether a config may fire several times per partition; each time reruns the partition."""
 
     @property
     def words(self) -> str:
@@ -99,7 +99,7 @@ def month(
 
 
 def text(column: str | None = None) -> DeclaredPartition:
-    """Partition by any text; an occurrence of a schedule is named by its scheduled time in UTC."""
+    """Partition by any text; the partition of an occurrence is its scheduled time in UTC."""
     return _declared(PartitionKind.TEXT, column, 0, False)
 
 
@@ -148,7 +148,7 @@ def range_of(partition: str) -> tuple[str, str] | None:
 def check_partition(rule: PartitionRule | None, value: str, field: str = "partition") -> str:
     """Return the value if it is a partition of this rule. Raise InvalidInput with the fix if not.
 
-    Without a rule, and for `text`, any text is one.
+    Without a rule, and for `text`, any text is valid.
     """
     check_text(field, value)
     if rule is None or rule.kind is PartitionKind.TEXT or _is_valid(rule.kind, value):
@@ -184,11 +184,13 @@ def _declared(
 ) -> DeclaredPartition:
     if type(offset) is not int or not -OFFSET_MAX <= offset <= OFFSET_MAX:
         raise DeclarationError(
-            f"{kind}(offset=...) is a whole number from {-OFFSET_MAX} to {OFFSET_MAX}, "
+            f"{kind}(offset=...) must be a whole number from {-OFFSET_MAX} to {OFFSET_MAX}, "
             f"got {short_repr(offset)}."
         )
     if not isinstance(repeats, bool):
-        raise DeclarationError(f"{kind}(repeats=...) is True or False, got {short_repr(repeats)}.")
+        raise DeclarationError(
+            f"{kind}(repeats=...) must be True or False, got {short_repr(repeats)}."
+        )
     rule = PartitionRule(kind=kind, offset=offset, repeats=repeats)
     return DeclaredPartition(rule=rule, column=column)
 

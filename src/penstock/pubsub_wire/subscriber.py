@@ -106,7 +106,7 @@ def delete_subscription(caller: WireCaller, pb: Any) -> Any:
 
 
 def modify_push_config(caller: WireCaller, pb: Any) -> Any:
-    """Set the endpoint of a subscription; without one it is pulled."""
+    """Set the endpoint of a subscription; without one it becomes a pull subscription."""
     project, name = parse_name(pb.subscription, "subscriptions", "subscription")
 
     def change(before: Subscription) -> Subscription:
@@ -159,14 +159,15 @@ def create_snapshot(caller: WireCaller, pb: Any) -> Any:
     project, name = parse_name(pb.name, "snapshots", "name")
     sub = parse_name(pb.subscription, "subscriptions", "subscription")
     if sub.project != project:
-        raise InvalidInput("subscription", f"one of the same project {project}", pb.subscription)
+        expected = f"a subscription of project {project}"
+        raise InvalidInput("subscription", expected, pb.subscription)
     wanted = NewSnapshot(name=name, subscription=sub.name, labels=dict(pb.labels))
     made = caller.client.snapshots.create(wanted, customer=caller.customer(project))
     return snapshot_pb(made, project)
 
 
 def update_snapshot(caller: WireCaller, pb: Any) -> Any:
-    """Change the labels or the end of a snapshot."""
+    """Change the labels or the expiry of a snapshot."""
     project, name = parse_name(pb.snapshot.name, "snapshots", "snapshot.name")
 
     def change(labels: dict[str, str], end: Any) -> tuple[dict[str, str], Any]:
@@ -211,7 +212,7 @@ def seek(caller: WireCaller, pb: Any) -> Any:
     elif target == "snapshot":
         taken = parse_name(pb.snapshot, "snapshots", "snapshot")
         if taken.project != project:
-            raise InvalidInput("snapshot", f"one of the same project {project}", pb.snapshot)
+            raise InvalidInput("snapshot", f"a snapshot of project {project}", pb.snapshot)
         caller.client.snapshots.seek(taken.name, name, customer=customer)
     else:
         raise InvalidInput("target", "a time or a snapshot", None)

@@ -1,10 +1,10 @@
 """The backfiller: starts the partitions of backfills, a bounded number of each at a time.
 
-A step locks one backfill, takes the results of its flows that have ended, and opens flows for the
-next partitions, all in one transaction: a crash starts no partition twice and skips none. A
-worker whose transaction ends a flow of a backfill takes the step in that transaction
-(`follow_flows`). Ending flows otherwise wake the service; its timer covers lost wake-ups.
-Safe in any number of replicas.
+A step locks one backfill, records the results of its flows that have ended, and opens flows for the
+next partitions, all in one transaction: a crash starts no partition twice and skips none. A worker
+whose transaction ends a flow of a backfill performs the step in that transaction (`follow_flows`).
+Otherwise, a flow that ends wakes the service; its timer covers lost wake-ups. Safe in any number of
+replicas.
 """
 
 from __future__ import annotations
@@ -124,14 +124,15 @@ class Backfiller:
 
     @staticmethod
     def _has_more(counts: BackfillCounts) -> bool:
-        """Whether another step could start more immediately."""
+        """Whether another step could start more partitions immediately."""
         return bool(counts.skipped) or counts.opened >= STEP_MAX
 
     def follow_flows(self, tx: Tx, flow_ids: Sequence[int]) -> set[str]:
         """Start the next partitions of backfills whose flows this transaction ended.
 
-        Returns the pools of the new runs. Waits for no other transaction that holds a backfill, and
-        leaves one of a config, whose row it would have to lock, to the service.
+        Returns the pools of the new runs. Does not wait for transactions that hold a backfill.
+        Backfills of a config are left to the service, because they require a lock on the config's
+        row.
         """
         pools: set[str] = set()
         is_left = True
@@ -155,7 +156,7 @@ class Backfiller:
         return counts
 
     def _step_of(self, tx: Tx, row: BackfillRow, pools: set[str]) -> BackfillCounts:
-        """Take the results of ended flows, then start the next partitions.
+        """Record the results of ended flows, then start the next partitions.
 
         `pools` receives the pools of the new runs.
         """
@@ -197,7 +198,7 @@ class Backfiller:
         if state is BackfillState.FAILED:
             name = encode("bf", row.backfill_id)
             fix = f"penstock backfills resume {name} --failed"
-            _alert(tx, row, FAILED, f"{_about(row)} ended: {words}. Repeat what failed: {fix}", fix)
+            _alert(tx, row, FAILED, f"{_about(row)} ended: {words}. To repeat failures: {fix}", fix)
         return 1
 
     def _change(self, tx: Tx, row: BackfillRow, state: BackfillState, note: str) -> None:

@@ -21,7 +21,7 @@ class Affected(NamedTuple):
     """The processors that one flow runs, with their tables and limits."""
 
     processors: tuple[tuple[str, str], ...]
-    """Phase and name."""
+    """Phase and name of each processor."""
     tables: tuple[str, ...]
     limits: tuple[str, ...]
     fans_out: bool
@@ -85,7 +85,7 @@ def work_effects(affected: Affected, flows: int, estimate: Estimate | None) -> l
         effects.append(
             Effect(
                 kind="overwrites",
-                text=f"Written again: {format_list(affected.tables, NAMES_MAX)}.",
+                text=f"Tables written again: {format_list(affected.tables, NAMES_MAX)}.",
                 count=len(affected.tables),
                 names=list(affected.tables[:NAMES_MAX]),
             )
@@ -94,15 +94,14 @@ def work_effects(affected: Affected, flows: int, estimate: Estimate | None) -> l
         effects.append(
             Effect(
                 kind="limits",
-                text=f"Its runs share {format_list(affected.limits, NAMES_MAX)} with other work.",
+                text=f"The runs share {format_list(affected.limits, NAMES_MAX)} with other work.",
                 count=len(affected.limits),
                 names=list(affected.limits[:NAMES_MAX]),
             )
         )
     if estimate is not None:
-        effects.append(
-            Effect(kind="duration", text=f"Takes about {duration_text(estimate)}, as recorded.")
-        )
+        text = f"Takes about {duration_text(estimate)}, based on recorded durations."
+        effects.append(Effect(kind="duration", text=text))
     return effects
 
 

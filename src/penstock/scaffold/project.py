@@ -72,7 +72,7 @@ def write_project(files: list[ProjectFile]) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         folder = str(file.path.parent)
-        fix = "Change to a folder of yours, or name one with --folder."
+        fix = "Change to a folder that you own, or specify one with --folder."
         expected = f"a folder that this user can write to ({reason})"
         raise InvalidInput("folder", expected, folder, fix) from None
 

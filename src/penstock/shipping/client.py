@@ -144,21 +144,23 @@ class SinkVerifier:
         if entry.number != number:
             self._add("batch_missing", subject, f"batch {number} has no manifest entry")
         elif entry.previous != ("" if before is None else before.head):
-            self._add("manifest_changed", subject, "the entry before it was changed or replaced")
+            self._add("manifest_changed", subject, "the previous entry was changed or replaced")
         if before is not None and entry.after < before.position:
-            self._add("batch_overlaps", subject, "it begins before the end of the batch before it")
+            self._add("batch_overlaps", subject, "it begins before the end of the previous batch")
 
     def _check_rows(
         self, table: ShippedTable, entry: ManifestEntry, rows: list[tuple[Any, ...]], subject: str
     ) -> None:
-        """Check count, hash, keys and dates of a batch; consecutive dates exclude shared rows."""
+        """Check the rows of a batch against its manifest entry; rows outside its dates are in the
+        wrong batch.
+        """
         if len(rows) != entry.rows or content_hash(rows) != entry.content:
             self._add("rows_changed", subject, f"its {len(rows)} rows do not match the manifest")
         at = table.key_at
         keys = Counter(tuple(row[n] for n in at) for row in rows)
         for key, count in keys.items():
             if count > 1:
-                self._add("row_doubled", subject, f"row {_key(key)} is there {count} times")
+                self._add("row_doubled", subject, f"row {_key(key)} is stored {count} times")
         dated = 0 if table.is_sealed else table.index(table.dated_by)
         outside = sum(not entry.after < row[dated] <= entry.position for row in rows)
         if outside:

@@ -1,4 +1,4 @@
-"""The protocol of sinks, and the plain records that cross it.
+"""The protocol of sinks, and the plain records that it uses.
 
 One transaction of a sink contains all effects of a message: the mark that it was handled, the
 writes with their versions and fencing tokens, and the counters. A body passed to `transact` may run
@@ -52,7 +52,7 @@ class StaleFence(Conflict):
         self.newest = newest
         super().__init__(
             f"document {path} was written under fencing token {newest}; token {token} is older "
-            "and changed nothing. Take the lease again.",
+            "and changed nothing. Acquire the lease again.",
             detail={"path": path, "token": token, "newest": newest},
         )
 
@@ -62,9 +62,9 @@ class Upsert:
     """A write to a document: its fields are merged into the stored ones, or replace them.
 
     version: the write is skipped (`stale_ignored`) if it is older than the document's version.
-    token: fencing token; StaleFence is raised if the document has seen a newer one. add: numbers
-    to add to fields; exact under redelivery, because they commit with the mark. replace: replace
-    the fields instead of merging.
+    token: fencing token; StaleFence is raised if the document has a newer one. add: numbers to add
+    to fields; exact under redelivery, because they commit with the mark. replace: replace the
+    fields instead of merging.
     """
 
     path: str
@@ -154,7 +154,7 @@ class SinkTx(Protocol):
     def upsert(self, write: Upsert, message_id: str | None = None) -> bool:
         """Write a document; return False if the stored version is newer.
 
-        Raise StaleFence if the document has seen a newer token.
+        Raise StaleFence if the document has a newer token.
         """
         ...
 

@@ -95,7 +95,7 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
         "for another writer (SQLite).",
     ),
     _counter("run_records", "Records that runs reported.", "pipeline", "processor"),
-    _counter("run_results_refused", "Results that came too late and changed nothing."),
+    _counter("run_results_refused", "Results that arrived too late and were rejected."),
     _counter("flow_ends", "Flows that ended, by state.", "pipeline", "mode", "state",
              by_customer=True),
     _histogram("flow_seconds", "Time from the start of a flow to its end.", "pipeline", "mode",
@@ -103,14 +103,13 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
     _counter("phase_ends", "Phases that ended, by state.", "pipeline", "phase", "state"),
     _histogram("phase_seconds", "Time from the start of a phase to its end.", "pipeline", "phase",
                buckets=LONG),
-    _counter("phase_processors_expected", "Processors that ended phases expected.", "pipeline",
-             "phase"),
+    _counter("phase_processors_expected", "Processors that were expected in ended phases.",
+             "pipeline", "phase"),
     _counter("phase_processors_completed", "Processors that completed in ended phases.",
              "pipeline", "phase"),
     _counter("gate_decisions", "Decisions of gates by verdict.", "pipeline", "phase", "verdict"),
-    _counter("gate_triggers", "Starts that gates allowed, by what asked for them.", "pipeline",
-             "source"),
-    _histogram("gate_seconds", "Time of the slowest probe of a decision.", "pipeline",
+    _counter("gate_triggers", "Starts that gates allowed, by source.", "pipeline", "source"),
+    _histogram("gate_seconds", "Duration of the slowest probe of a decision.", "pipeline",
                buckets=LONG),
     _counter("gate_scanned_bytes", "Bytes that probes scanned.", "pipeline"),
     _gauge("gate_completeness_ratio", "Completeness that the last decision found.", "pipeline",
@@ -122,9 +121,9 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
     _counter("scheduler_due", "Configs that were due."),
     _counter("scheduler_starts", "Runs and flows that the scheduler started."),
     _counter("scheduler_skips", "Occurrences that were not started, by reason.", "reason"),
-    _counter("sweeper_repairs", "What the sweeper repaired.", "kind"),
+    _counter("sweeper_repairs", "Repairs of the sweeper by kind.", "kind"),
     _counter("slots_taken", "Slots of limits that this process took.", "limit"),
-    _histogram("slot_wait_seconds", "Time that requests for slots waited.", "limit",
+    _histogram("slot_wait_seconds", "Waiting time of requests for slots.", "limit",
                buckets=LONG),
     _counter("slots_lost", "Slots that were not renewed in time, or revoked.", "limit"),
     _counter("quota_errors", "Quota errors that this process reported.", "limit"),
@@ -142,7 +141,7 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
                buckets=QUICK, by_customer=True),
     _counter("messages_handled", "Messages that a consumer handled, by outcome.",
              "subscription", "outcome"),
-    _histogram("message_seconds", "Time that a consumer took for a message.", "subscription",
+    _histogram("message_seconds", "Time that a consumer took to handle a message.", "subscription",
                buckets=QUICK),
     _counter("consumer_requests", "Push requests that a consumer responded to, by HTTP status.",
              "subscription", "status"),
@@ -150,7 +149,7 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
     _counter("replica_reads", "Reads that tolerate lag, by the server that served them: replica or "
              "primary.", "server"),
     _gauge("replica_lag_seconds", "How far the read replica was behind at the last check."),
-    _counter("service_errors", "Steps of services that failed and are repeated.", "service"),
+    _counter("service_errors", "Failed steps of services, which are retried.", "service"),
     _counter("telemetry_exported", "Spans, log records and lineage events that were exported.",
              "signal"),
     _counter("telemetry_dropped", "Spans, log records and lineage events that were dropped "
@@ -161,7 +160,7 @@ PROCESS: Final[Sequence[DeclaredMetric]] = (
 API: Final[Sequence[DeclaredMetric]] = _scoped(
     "api",
     _counter("http_requests", "Requests by route and status.", "method", "route", "status"),
-    _histogram("http_request_seconds", "Response time, without long polls.", "method", "route",
+    _histogram("http_request_seconds", "Response time, excluding long polls.", "method", "route",
                buckets=QUICK),
     _gauge("http_waiting", "Number of waiting long polls."),
     _gauge("http_connections", "Number of open connections."),
@@ -175,7 +174,7 @@ FLEET: Final[Sequence[DeclaredMetric]] = _scoped(
     _gauge("up", "Whether the database responds."),
     _gauge("runs", "Active runs by state.", "state"),
     _gauge("runs_today", "Runs that ended since midnight UTC.", "end"),
-    _gauge("flows", "Open flows that a phase holds up, by its state.", "state"),
+    _gauge("flows", "Open flows by the state of the phase that holds them up.", "state"),
     _gauge("sla_breaches_today", "Runs that missed their SLA since midnight UTC."),
     _gauge("outbox_waiting", "Outbox messages that are not published yet."),
     _gauge("workers", "Live workers by pool.", "pool"),
@@ -198,7 +197,7 @@ FLEET: Final[Sequence[DeclaredMetric]] = _scoped(
            "Share of requests that had to wait, over the last five minutes.", "limit"),
     _gauge("alerts", "Open alerts by rule and severity.", "rule", "severity"),
 )  # fmt: skip
-"""Metrics of the whole installation, read from the database at a scrape."""
+"""Metrics of the whole installation, read from the database at each scrape."""
 
 DECLARED: Final[Sequence[DeclaredMetric]] = (*PROCESS, *API, *FLEET)
 _BY_NAME: Final = {metric.name: metric for metric in DECLARED}

@@ -1,8 +1,8 @@
 """A bounded queue between the instrumented code and the exporting thread.
 
-Putting an item never waits: a full queue drops it and counts that. The thread exports at most a
-batch in each interval, so that exporting takes a bounded share of a busy process; items that cannot
-be exported are dropped and counted too.
+Putting an item never waits: if the queue is full, the item is dropped and counted. The thread
+exports at most a batch in each interval, so that exporting takes a bounded share of a busy process;
+items that cannot be exported are dropped and counted too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 CAPACITY: Final = 2_048
 REPORT_SECONDS: Final = 60.0
-"""How often a failing receiver is logged."""
+"""Minimum time between two log lines about a failing receiver."""
 
 
 class ExportQueue(Generic[T]):
@@ -105,7 +105,7 @@ class ExportQueue(Generic[T]):
             now = self._clock.monotonic()
             if now - self._reported_at >= REPORT_SECONDS:
                 self._reported_at = now
-                text = "exporting %s failed (%s: %s); they are dropped until it works"
+                text = "exporting %s failed (%s: %s); they are dropped until exporting works again"
                 log.warning(text, self.signal, type(error).__name__, error)
             return 0
 

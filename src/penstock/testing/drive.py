@@ -53,7 +53,7 @@ class FlowDriver:
         self._probes = None if warehouses is None else ProbeRunner(clock, names=warehouses)
         probe = self.tables.probe if self._probes is None else self._probes.probe
         self.items: dict[str, Sequence[Any]] = {}
-        """Items that queries list, by processor."""
+        """Items that the queries of processors return, by processor."""
         self._orchestrator = Orchestrator(
             self.store, probe, query=self._query_items, pipelines=pipelines
         )
@@ -69,7 +69,7 @@ class FlowDriver:
         return not self._calls and all(at is None for at in ahead)
 
     def at(self, moment: Micros, call: Callable[[], None]) -> None:
-        """Call a function when that time has come."""
+        """Call a function at the given time."""
         self._calls.append((moment, call))
 
     def settle(self) -> None:
@@ -105,7 +105,7 @@ class FlowDriver:
             return self.items[request.processor]
         if self._probes is None:
             raise InvalidItems(
-                f"the test sets no items of {request.processor}: call "
+                f"the test has set no items for {request.processor}: call "
                 f't.set_items("{request.processor}", [...])'
             )
         return self._probes.query_items(request)

@@ -21,9 +21,9 @@ from penstock.tracking.records import Execution, SearchResult
 def executions(app: App, cause: str, status: str | None, limit: int, cursor: str | None) -> None:
     """List all executions that belong to one cause, newest first.
 
-    ID is a correlation id, a flow, a run, a message, a dead letter or the id of another system.
-    Executions are runs, external reports, evaluations of gates that started nothing, and deliveries
-    of messages.
+    ID is a correlation id, a flow, a run, a message, a dead letter, or an id that another system
+    gave to a report or message. Executions are runs, external reports, evaluations of gates that
+    started nothing, and deliveries of messages.
     """
     with app.connect() as client:
         page = client.tracking.executions(cause, status=status, limit=limit, cursor=cursor)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def executions(app: App, cause: str, status: str | None, limit: int, cursor: str
             "SOURCE": lambda one: one.source_execution_id or one.trigger_source,
             "REASON": _reason,
         },
-        empty="Nothing has executed for it yet; see penstock trace.",
+        empty="No executions yet; see penstock trace.",
     )
 
 
@@ -80,12 +80,12 @@ def print_found(found: SearchResult) -> None:
     """Print the results of a search."""
     if not found.items:
         click.echo(f"Nothing matches {output.escape_control(found.q)}.")
-        click.echo("Older objects are found by their whole id; entities with --customer.")
+        click.echo("Find older objects by their complete id, and entities with --customer.")
         return
     rows = [
         [one.kind, one.id, one.customer or "", one.state or "", one.name, one.command]
         for one in found.items
     ]
-    output.print_table(("KIND", "ID", "CUSTOMER", "STATE", "NAME", "SHOW IT WITH"), rows)
+    output.print_table(("KIND", "ID", "CUSTOMER", "STATE", "NAME", "COMMAND"), rows)
     if found.has_more:
-        click.echo("More objects match; write more of the text, or choose a --kind.")
+        click.echo("More objects match: enter a longer text, or choose a --kind.")

@@ -37,8 +37,8 @@ FOUND_MAX: Final = 4
 Cause: TypeAlias = Annotated[
     str,
     Meta(
-        description="Correlation id, or the id of a flow, run, message, dead letter, or the id "
-        "that another system gave to a report or message.",
+        description="Correlation id, or the id of a flow, run, message or dead letter, or the "
+        "id that another system gave to a report or message.",
         max_length=500,
     ),
 ]
@@ -47,7 +47,7 @@ Status: TypeAlias = Annotated[
     Meta(description="Return only executions with this status."),
 ]
 _Q = Meta(
-    description="A whole id, at least four characters of one, a message id, a correlation id or "
+    description="A complete id, at least four characters of one, a message id, a correlation id or "
     "its beginning, an entity (`players:1630567`), a pipeline and a partition, the beginning of a "
     "customer's id, or a part of a name.",
     max_length=300,
@@ -179,7 +179,7 @@ def _page(
     status: str | None,
     limit: int,
 ) -> list[ExecutionRow]:
-    """Return the next executions with a status; reads on until there are enough or none is left."""
+    """Return the next executions with a status; read until there are enough or none are left."""
     kept: list[ExecutionRow] = []
     while True:
         rows = executions_of(tx, ids, customer_key, after=position, limit=limit)

@@ -138,7 +138,7 @@ def anomalies(app: App, /, *, limit: int, **given: Any) -> None:
             "OPEN": lambda one: "yes" if one.ended_at is None else "",
             "WHAT": lambda one: one.text,
         },
-        empty="No anomalies: every execution is like those before it.",
+        empty="No anomalies: every execution is within the range of earlier ones.",
     )
 
 

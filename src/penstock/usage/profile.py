@@ -82,7 +82,7 @@ def outliers(before: Sequence[Sample], new: Sample) -> list[Outlier]:
 
 
 def added(before: Sequence[Sample], new: Sample) -> list[Sample]:
-    """Return the newest samples, with a further one."""
+    """Return the newest samples, including a new one."""
     return [*before, new][-SAMPLES_KEPT:]
 
 
@@ -90,10 +90,10 @@ def anomaly_text(row: AnomalyRow) -> str:
     """Return an anomaly as a sentence, with the history it is based on."""
     what = {"duration": "took", "records": "processed", "arrival": "ended"}[row.measure]
     after = " after its scheduled time" if row.measure == "arrival" else ""
-    low = "" if row.low is None else f"{_shown(row.measure, row.low)} to "
+    low = "up to " if row.low is None else f"{_shown(row.measure, row.low)} to "
     return (
         f"{row.pipeline}/{row.processor} {what} {_shown(row.measure, row.value)}{after}; "
-        f"the {row.samples} executions before make {low}{_shown(row.measure, row.high)} plausible "
+        f"{low}{_shown(row.measure, row.high)} is plausible after {row.samples} earlier executions "
         f"(median {_shown(row.measure, row.median)})"
     )
 

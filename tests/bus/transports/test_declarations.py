@@ -67,6 +67,6 @@ def test_immutable_settings(rig: Rig) -> None:
     moved = replace(PLAIN, topic="orders.dlq")
     (found,) = differences(rig.bus, [], [moved])
     assert not found.is_mendable
-    assert "create it again" in str(found)
+    assert "recreate it" in str(found)
     with pytest.raises(InvalidInput, match="topic"):
         rig.bus.declare([], [moved])

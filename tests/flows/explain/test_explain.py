@@ -195,7 +195,7 @@ class TestProcessors:
         """The number of runs ahead is shown."""
         assert [describe_queue_position(run(runs_ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
             "", "it is next in the queue", "1 run is ahead of it", "5 runs are ahead of it",
-            "1,000 runs or more are ahead of it",
+            "1,000 or more runs are ahead of it",
         ]  # fmt: skip
         assert describe_run(run(pending_reason="later", due_at=NOW), WALL) == "due any moment"
 

@@ -200,9 +200,9 @@ class TestNeeds:
                 "is not a check name: use up to 80",
             ),
             (lambda: same_day("t", checks={"a": ""}), "check 'a' takes the text of a query"),
-            (lambda: same_day("t", weight=-1), "weight is a number of at least 0"),
-            (lambda: same_day("t", weight=float("nan")), "weight is a number of at least 0"),
-            (lambda: same_day("t", critical="yes"), "critical is True or False"),  # type: ignore[arg-type]
+            (lambda: same_day("t", weight=-1), "weight must be a number of at least 0"),
+            (lambda: same_day("t", weight=float("nan")), "weight must be a number of at least 0"),
+            (lambda: same_day("t", critical="yes"), "critical must be True or False"),  # type: ignore[arg-type]
             (lambda: same_day("t", critical=False, fail_if_missing=True), "contradicts"),
             (lambda: same_day("t", quality={"speed": 1}), "quality takes weights of"),
             (lambda: same_day("t", modes=[]), "modes takes mode names"),

@@ -26,8 +26,8 @@ def keys() -> None:
 @keys.command("create")
 @click.argument("name")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True,
-              help="viewer reads; worker claims and reports runs; operator may do everything "
-              "except manage API keys; admin may do everything.")  # fmt: skip
+              help="viewer reads; worker claims runs and reports on them; operator may do "
+              "everything except manage API keys; admin may do everything.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Restrict the key to this customer's data.")
 @click.option(
     "--expires",

@@ -38,7 +38,7 @@ RULES: Final = (
     ),
     rule(
         "dead_letter_growth",
-        "dead letters at {subject} grow: {died} more and {resolved} resolved in 10 minutes",
+        "dead letters at {subject} are growing: {died} new and {resolved} resolved in 10 minutes",
         "penstock dlq groups",
         at("dead_letter_growth", "CRITICAL", 1, 30 * MINUTE),
     ),

@@ -15,14 +15,14 @@ RULES: Final = (
     ),
     rule(
         "disk_nearly_full",
-        "the disk of the database is {value} full",
+        "the database disk is {value} full",
         "penstock doctor",
         at("disk_used_percent", "HIGH", 90),
         at("disk_used_percent", "CRITICAL", 95),
     ),
     rule(
         "clock_stepped",
-        "recorded times are {value} ahead of the clock of the database",
+        "recorded times are {value} ahead of the database clock",
         "penstock db clip-times",
         at("clock_lead_seconds", "HIGH", 5),
     ),
@@ -34,14 +34,14 @@ RULES: Final = (
     ),
     rule(
         "limit_wait",
-        "requests for limit {subject} wait for {value} (95th percentile of {waiting})",
+        "requests for limit {subject} wait {value} (95th percentile of {waiting})",
         "penstock limits show {subject}",
         at("limit_wait_minutes", "MEDIUM", 10),
         at("limit_wait_minutes", "HIGH", 30),
     ),
     rule(
         "gate_check_slow",
-        "checks of gates take {value} (95th percentile of {checks} in 10 minutes)",
+        "gate checks take {value} (95th percentile of {checks} in 10 minutes)",
         "penstock doctor",
         at("gate_check_seconds", "MEDIUM", 31),
     ),

@@ -10,7 +10,7 @@ from penstock.core.clock import Micros, format_duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition that holds once a metric has been at or above a threshold for a time."""
+    """A condition that holds once a metric has been at or above a threshold for long enough."""
 
     metric: str
     severity: str
@@ -21,7 +21,7 @@ class Condition:
         """Return the condition in plain language."""
         hold = f" for {format_duration(self.hold_us)}" if self.hold_us else ""
         value = shown_value(self.metric, self.threshold)
-        return f"{self.severity} if {METRICS[self.metric].words} is at least {value}{hold}"
+        return f"{self.severity}: {METRICS[self.metric].words} ≥ {value}{hold}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

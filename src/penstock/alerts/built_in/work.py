@@ -30,7 +30,7 @@ RULES: Final = (
     ),
     rule(
         "config_overdue",
-        "the scheduler is {value} late; no scheduler may be running",
+        "the scheduler is {value} late; it may not be running",
         "penstock scheduler",
         at("overdue_minutes", "HIGH", 2),
         at("overdue_minutes", "CRITICAL", 10),
@@ -61,7 +61,7 @@ RULES: Final = (
     ),
     rule(
         "permission_errors",
-        "{value} failures in 10 minutes at {subject} for lack of permission, the last: {error}",
+        "{value} failures in 10 minutes at {subject} for lack of permission; the last: {error}",
         "penstock dlq groups",
         at("permission_errors", "CRITICAL", 1),
     ),

@@ -33,11 +33,11 @@ LATE_STARTS: Final = 10
 DEAD_LETTERS: Final = 10
 
 LIMITS: Final = {"same_day": 100, "historical": 10, "optional": 50, "overrides": 5}
-"""Counts of a week above which something should be done."""
+"""Weekly counts above which an action is recommended."""
 _ADVICE: Final = {
     "same_day": "Check whether the producer publishes its completion, and on time.",
     "historical": "Schedule a backfill of the missing days.",
-    "optional": "Find out whether the source is unreliable, or stop asking for it.",
+    "optional": "Check whether the source is unreliable; if so, remove the dependency.",
     "overrides": "Fix the cause: repeated overrides hide it.",
 }
 
@@ -76,7 +76,7 @@ def stuck_check(waiting: Sequence[Waiting], limit_hours: float = 2.0) -> DailyCh
     """Check that no same-day dependency has been missing for long."""
     worst = max(waiting, key=lambda one: one.hours, default=None)
     if worst is None:
-        return _check("same_day_stuck", 0.0, limit_hours, "no same-day table is waited for", "")
+        return _check("same_day_stuck", 0.0, limit_hours, "no flow waits for a same-day table", "")
     text = f"{worst.table} has been missing for {worst.hours:.1f} h"
     if len(waiting) > 1:
         text += f", and {len(waiting) - 1} more"
@@ -84,7 +84,7 @@ def stuck_check(waiting: Sequence[Waiting], limit_hours: float = 2.0) -> DailyCh
 
 
 def historical_check(health: DependencyHealth) -> DailyCheck:
-    """Check historical failures by phase or processor, of today and yesterday."""
+    """Check the historical failures of today and yesterday, by phase or processor."""
     failures: dict[str, int] = {}
     for gate in health.gates:
         if gate.kind == "historical" and gate.failures:
@@ -97,7 +97,7 @@ def historical_check(health: DependencyHealth) -> DailyCheck:
     value = 0.0 if worst is None else failures[worst] / days
     text = "no historical dependency was missing"
     if worst is not None:
-        text = f"{value:g} historical failures a day of {worst}"
+        text = f"{value:g} historical failures a day in {worst}"
     return _check(
         "historical_failures", value, HISTORICAL_A_DAY, text, "penstock analytics dependencies"
     )

@@ -68,7 +68,7 @@ def title_of(review: WeeklyReview) -> str:
     """Return the heading of a report."""
     last = review.since + timedelta(days=review.days - 1)
     scope = " · ".join(one for one in (review.pipeline, review.customer) if one)
-    what = "Weekly report" if review.days == 7 else f"Report of {review.days} days"
+    what = "Weekly report" if review.days == 7 else f"Report for {review.days} days"
     return f"{what}{f' · {scope}' if scope else ''}, {review.since:%d %b} to {last:%d %b %Y}"
 
 

@@ -64,7 +64,7 @@ def html_page(review: WeeklyReview) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body><main>"
         f'<h1>{title}</h1><p class="sum">{escape(summary_of(review))}</p>'
         f"{_cards(review)}{_actions(review)}{_charts(review)}{_tables(review)}"
-        f"<footer>As of {review.as_of:%Y-%m-%d %H:%M} UTC; days are UTC. Made by penstock report."
+        f"<footer>As of {review.as_of:%Y-%m-%d %H:%M} UTC; days are UTC. Source: penstock report."
         "</footer>"
         "</main></body></html>\n"
     )
@@ -134,7 +134,7 @@ def _charts(review: WeeklyReview) -> str:
             (f"{one.reason}{' (gate)' if one.source == 'gate' else ''}", one.count,
              one.count_before) for one in review.reasons[:10]
         ]
-    ) + '<p class="legend">The mark is the period before.</p>'  # fmt: skip
+    ) + '<p class="legend">The mark shows the period before.</p>'  # fmt: skip
     modes = named_bars(
         [
             (f"{one.pipeline} {one.mode}", one.p95.total_seconds() / 60, None)

@@ -3,8 +3,8 @@
 `setting.py` in this package reads one value. The fields of `Settings` declare each setting once:
 name, type, default, help, bounds and flag. Environment names (`PENSTOCK_…`), the keys of the TOML
 file, the options of commands, the reference page and the checks are derived from it. No other
-module interprets environment variables. Commands import this module for their help, so it loads the
-parsers of large values on use.
+module interprets environment variables. Commands import this module for their help, so it imports
+the parsers of large values on first use.
 """
 
 from __future__ import annotations
@@ -108,17 +108,17 @@ class Settings:
         5_000, "Maximum number of configs started per transaction.", low=1, high=100_000
     )
     catch_up_rate: float = _setting(
-        500.0, "Late runs started per second, over all configs and schedulers.", low=0.01, high=1e6
+        500.0, "Maximum late runs per second, over all configs and schedulers.", low=0.01, high=1e6
     )
-    sweep_interval: int = _duration("5s", "Interval of sweeps for lapsed leases.", low=0.1)
+    sweep_interval: int = _duration("5s", "Interval of sweeps for expired leases.", low=0.1)
     seal_interval: int = _duration("10s", "Interval at which the journal is sealed.", low=0.1)
     seal_heads_file: str = _setting(
         "", "File to which the heads of sealed blocks are appended; keep it outside the database."
     )
     audit_sink: str = _setting(
         "",
-        "Where the journal and the logs are shipped to: `parquet:DIR` or "
-        "`bigquery:PROJECT.DATASET`; empty for nowhere.",
+        "Audit sink that the journal and the logs are shipped to: `parquet:DIR` or "
+        "`bigquery:PROJECT.DATASET`; empty for none.",
     )
     audit_sink_interval: int = _duration(
         "30s", "Interval at which new rows are shipped to the audit sink.", low=1
@@ -145,7 +145,7 @@ class Settings:
     alerts_retention: int = _duration("90d", "How long resolved alerts are kept.", low=3_600)
     dead_letters_retention: int = _duration(
         "90d",
-        "How long replayed and discarded dead letters are kept; open ones: history_retention.",
+        "How long replayed and discarded dead letters are kept; for open ones, history_retention.",
         low=3_600,
     )
     interventions_retention: int = _duration(
@@ -162,17 +162,17 @@ class Settings:
     )
     database_pooler: str = _setting(
         "none",
-        "Pooler that database_url leads to, such as PgBouncer: none, session or transaction.",
+        "Pooler that database_url points to, such as PgBouncer: none, session or transaction.",
         choices=("none", "session", "transaction"),
     )
     database_direct_url: str = _setting(
-        "", "PostgreSQL without the pooler, for wake-ups and vacuum; empty: database_url."
+        "", "URL that bypasses the pooler, for wake-ups and vacuum; empty means database_url."
     )
-    database_read_url: str = _setting("", "Read replica, for analytics, history and exports.")
-    database_read_lag: int = _duration("10s", "Lag from which the replica is not used.", low=1)
+    database_read_url: str = _setting("", "URL of a replica for analytics, history and exports.")
+    database_read_lag: int = _duration("10s", "Lag above which the replica is not used.", low=1)
     sqlite_preallocation: str = _setting(
         "off",
-        "Whether SQLite's write-ahead log is lengthened ahead of the commits of a new process.",
+        "Whether a new process extends SQLite's write-ahead log ahead of its commits.",
         choices=("on", "off"),
     )
     postgres_pipeline: str = _setting(
@@ -181,7 +181,7 @@ class Settings:
         "psycopg's documented interface and is slower.",
         choices=("on", "off"),
     )
-    secrets_dir: str = _setting("", "Folder of files with secrets that parameters refer to.")
+    secrets_dir: str = _setting("", "Folder with a file for each secret that parameters refer to.")
     encryption_key_file: str = _setting(
         "",
         "File whose key encrypts the token-signing key in the database; by default a file next to "
@@ -200,7 +200,7 @@ class Settings:
     )
     api_threads: int = _setting(3, "Number of requests processed concurrently.", low=1, high=1_000)
     api_inflight: int = _setting(
-        64, "Number of requests being processed or waiting; further ones get 503.", low=1, high=1e5
+        64, "Maximum number of requests in progress or waiting; others get 503.", low=1, high=1e5
     )
     api_worker_inflight: int = _setting(
         100, "Like api_inflight, for workers' start, heartbeat and result calls.", low=1, high=1e5
@@ -218,22 +218,22 @@ class Settings:
         high=1e6,
     )
     api_body_max: int = _setting(
-        1_048_576, "Maximum bytes of a request's body.", low=1_024, high=1e9
+        1_048_576, "Maximum size of a request body, in bytes.", low=1_024, high=1e9
     )
     pubsub_port: int = _setting(
         -1,
-        "Port that serves Google Pub/Sub's gRPC services; 0 picks a free one, -1 serves none.",
+        "Port that serves Google Pub/Sub's gRPC services; 0 picks a free one, -1 disables it.",
         low=-1,
         high=65_535,
         flag="--pubsub-port",
         metavar="N",
     )
     pubsub_host: str = _setting(
-        "127.0.0.1", "Address of that port; only loopback unless API keys are required."
+        "127.0.0.1", "Address of the Pub/Sub port; only loopback unless API keys are required."
     )
     pubsub_keys: str = _setting(
         "optional",
-        "Whether Pub/Sub clients must send an API key as bearer token.",
+        "Whether Pub/Sub clients must send an API key as a bearer token.",
         choices=("optional", "required"),
     )
     pubsub_project: str = _setting(
@@ -248,11 +248,11 @@ class Settings:
         "Token required in the X-Scheduler-Token header to trigger a tick, at least 16 characters; "
         "empty disables it.",
     )
-    environment: str = _setting("", "Environment that the dashboard names, such as production.")
+    environment: str = _setting("", "Environment shown in the dashboard, such as production.")
     public_url: str = _setting(
         "",
-        "URL at which others reach this API: where HTTP processors report, and the issuer of "
-        "tokens sent with requests.",
+        "URL at which other systems reach this API: HTTP processors report to it, and it is the "
+        "issuer of tokens sent with requests.",
     )
     egress_http: str = _setting(
         "never", "Whether outgoing requests may use plain http.", choices=_SWITCH
@@ -281,7 +281,7 @@ class Settings:
         "Topics that are sent to and received from other brokers, by the bridge's name; see "
         "docs/how-to/move-between-transports.md.",
     )
-    service: str = _setting("", "Service that executions are recorded under; or K_SERVICE.")
+    service: str = _setting("", "Service that executions are recorded under; default: K_SERVICE.")
     revision: str = _setting("", "Revision of that service's code; K_REVISION when it is not set.")
     alerts: Mapping[str, Any] = _setting(
         {}, "Channels, routes, rules and windows of alerts; see docs/how-to/alerts.md."
@@ -290,7 +290,7 @@ class Settings:
         {}, "Window, targets and objectives of service levels; see docs/how-to/slos.md."
     )
     login: Mapping[str, Any] = _setting(
-        {}, "Identity provider of the dashboard, and the roles it gives: docs/how-to/dashboard.md."
+        {}, "Identity provider of the dashboard, and its roles; see docs/how-to/dashboard.md."
     )
     telemetry: Mapping[str, Any] = _setting(
         {}, "OpenTelemetry, OpenLineage, Sentry and labels; see docs/how-to/telemetry.md."
@@ -300,7 +300,7 @@ class Settings:
     )
     metrics_port: int = _setting(
         0,
-        "Port on which workers and schedulers serve their metrics at /metrics; 0 serves none.",
+        "Port on which workers and schedulers serve their metrics at /metrics; 0 disables it.",
         low=0,
         high=65_535,
         flag="--metrics-port",

@@ -33,7 +33,7 @@ def check_database_url(url: str) -> None:
 def check_pooler(url: str, pooler: str, direct_url: str) -> None:
     """Raise SettingsError for pooler settings without a pooler."""
     if pooler != "none" and not url.startswith(_POSTGRES):
-        fix = "Leave it out: SQLite has no connections to pool."
+        fix = "Omit it: SQLite has no connections to pool."
         raise SettingsError("database_pooler", "none with a SQLite database", pooler, fix)
     if direct_url and pooler == "none":
         fix = "Set database_pooler, or leave database_direct_url out."
@@ -45,7 +45,7 @@ def check_pooler(url: str, pooler: str, direct_url: str) -> None:
 def check_read_url(url: str, read_url: str) -> None:
     """Raise SettingsError for a replica that cannot be used."""
     if read_url and not url.startswith(_POSTGRES):
-        fix = "Leave it out: SQLite has no replicas."
+        fix = "Omit it: SQLite has no replicas."
         raise SettingsError("database_read_url", "nothing with a SQLite database", "a URL", fix)
     if read_url:
         check_postgres_url("database_read_url", read_url)

@@ -30,8 +30,8 @@ TRANSPORT = click.option(
 def diff(app: App, modules: Sequence[str], where: str | None) -> None:
     """Compare declared topics and subscriptions with a transport; exit with 1 if they differ.
 
-    MODULE is a module or a file with `TopicSpec` and `SubscriptionSpec` values at its top level;
-    by default those of the setting `declarations`.
+    MODULE is a module or a file with `TopicSpec` and `SubscriptionSpec` values at its top level; by
+    default, the modules named in the setting `declarations`.
     """
     with _compared(app, modules, where) as (_, _, found):
         _emit(app, found)
@@ -97,7 +97,7 @@ def _emit(app: App, found: Sequence[Drift], verb: str = "differs") -> None:
 
     def print_text() -> None:
         if not found:
-            click.echo("Everything is as declared.")
+            click.echo("Everything matches the declarations.")
         for one in found:
             click.echo(f"{verb}: {one}")
 

@@ -102,7 +102,7 @@ def create(app: App, name: str, file: str, kind: str, customer: str | None) -> N
 @dry_run_option
 @click.pass_obj
 def commit(app: App, name: str, file: str, kind: str, customer: str | None) -> None:
-    """Add a revision to a schema, of the same type as before."""
+    """Add a revision to a schema; its type must stay the same."""
     wanted = _schema(name, file, kind)
     with app.connect() as client:
         made = client.schemas.commit(wanted, customer=customer)
@@ -133,7 +133,7 @@ def delete(app: App, name: str, revision: str | None, customer: str | None, yes:
     """Delete a schema or one revision. Topics with a deleted schema reject all messages."""
     which = name if revision is None else f"{name}@{revision}"
     if not yes and not app.is_json and not app.is_dry_run:
-        confirm(f"Delete the schema {which}? Topics that have it will refuse every message.")
+        confirm(f"Delete the schema {which}? Topics that use it will reject every message.")
     with app.connect() as client:
         client.schemas.delete(name, revision_id=revision, customer=customer)
     app.emit({"name": which, "outcome": "deleted"}, lambda: click.echo(f"{which} is deleted."))

@@ -81,7 +81,7 @@ def create(
 def seek(app: App, name: str, subscription: str, customer: str | None, yes: bool) -> None:
     """Redeliver messages unacked in a snapshot or published later; purge the rest."""
     if not yes and not app.is_json:
-        confirm(f"Set {subscription} to {name}, and purge what the snapshot had acked?")
+        confirm(f"Seek {subscription} to {name} and purge the messages acked in it?")
     with app.connect() as client:
         result = client.snapshots.seek(name, subscription, customer=customer)
     text = f"{result.delivered_again} to be redelivered, {result.purged} purged."

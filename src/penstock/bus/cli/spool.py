@@ -27,7 +27,7 @@ def spool() -> None:
 @click.pass_obj
 def list_(app: App, folder: Path, rejected: bool, limit: int) -> None:
     """List undelivered events in FOLDER, oldest first."""
-    # Imported here because help needs none of it.
+    # Imported here because --help does not need it.
     from penstock.remote.spool import rejected_events, waiting_events
 
     _check(folder)
@@ -37,7 +37,7 @@ def list_(app: App, folder: Path, rejected: bool, limit: int) -> None:
 
     def print_text() -> None:
         if not events:
-            app.hint("Nothing was refused." if rejected else "Nothing waits in this spool.")
+            app.hint("No events were rejected." if rejected else "The spool is empty.")
             return
         output.print_table(
             ("EVENT", "KIND", "SPOOLED", "ABOUT", "ERROR"),
@@ -48,7 +48,7 @@ def list_(app: App, folder: Path, rejected: bool, limit: int) -> None:
             ],
         )  # fmt: skip
         if len(events) > limit:
-            app.hint(f"and {len(events) - limit:,} more; --limit shows them")
+            app.hint(f"and {len(events) - limit:,} more; raise --limit to list them")
         if not rejected:
             app.hint(f"Deliver them: penstock spool flush {folder}")
 
@@ -63,7 +63,7 @@ def flush(app: App, folder: Path) -> None:
 
     Exits with 5 if the server cannot be reached, and with 1 if it rejected an event.
     """
-    # Imported here because help needs none of it.
+    # Imported here because --help does not need it.
     from penstock.remote.producer import SpoolingProducer
 
     _check(folder)
@@ -80,7 +80,7 @@ def flush(app: App, folder: Path) -> None:
         click.echo(f"{output.plural(done.delivered, 'event')} delivered, {done.waiting:,} waiting")
         if done.rejected:
             refused = output.plural(done.rejected, "event")
-            app.hint(f"{refused} refused: penstock spool list {folder} --rejected")
+            app.hint(f"{refused} rejected: penstock spool list {folder} --rejected")
         if done.error:
             app.hint(f"Stopped: {done.error} Run the command again later.")
 

@@ -34,7 +34,7 @@ RevisionId: TypeAlias = Annotated[
     Meta(description="Revision of the schema; the latest when omitted."),
 ]
 EarlierRevision: TypeAlias = Annotated[
-    str, Meta(description="Revision whose definition is repeated.", max_length=64)
+    str, Meta(description="Revision to roll back to.", max_length=64)
 ]
 
 
@@ -59,7 +59,7 @@ class Schemas:
         return self._store.write(body)
 
     def commit(self, schema: Schema, *, customer: Owner = None) -> StoredSchema:
-        """Add a revision to a schema, of the same type as before."""
+        """Add a revision to a schema; its type must stay the same."""
 
         def body(tx: Tx) -> StoredSchema:
             wanted = _row(schema, self._customer_key(tx, customer))

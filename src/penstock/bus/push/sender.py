@@ -29,7 +29,7 @@ def push_sender(egress: HttpClient) -> PushSender:
         except RequestFailed as error:
             return PushResponse(failure=error.kind, error=error.message)
         if reply.headers.get(ERROR_KIND) == ErrorKind.CONFIGURATION:
-            why = "its consumer reports a configuration error, see the consumer's log"
+            why = "its consumer reports a configuration error; see the consumer's log"
             return PushResponse(status=reply.status, failure="configuration", error=why)
         return PushResponse(status=reply.status, retry_after=reply.headers.get("retry-after"))
 

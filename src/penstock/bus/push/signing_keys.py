@@ -1,4 +1,4 @@
-"""The keys that sign push tokens: kept in the store, created on first use, two at a time.
+"""The keys that sign push tokens: created on first use and kept in the store, at most two.
 
 With a key file they are encrypted, so that the database alone cannot sign tokens; keys that were
 stored before are encrypted when they are next read. Every process of an installation signs with the
@@ -117,7 +117,7 @@ class SigningKeys:
         if not text.startswith("["):
             if self._cipher is None:
                 raise SettingsError(
-                    "encryption_key_file", "the file with which the signing key was encrypted",
+                    "encryption_key_file", "the key file that encrypted the signing key",
                     "nothing", "Set PENSTOCK_ENCRYPTION_KEY_FILE.",
                 )  # fmt: skip
             text = self._cipher.decrypt(text)

@@ -1,7 +1,7 @@
 """Avro: validates schemas, and messages against them, in JSON or binary encoding.
 
 A strict reader of the Avro 1.11 specification without logical types: their values are checked as
-the types below them. `parse` compiles a schema into one checker per type; a checker raises
+the underlying types. `parse` compiles a schema into one checker per type; a checker raises
 `AvroMismatch` with the path of the first value that does not fit.
 """
 
@@ -222,7 +222,7 @@ class _Compiler:
     def _full_name(self, given: dict[str, Any], space: str) -> str:
         name, own = given.get("name"), given.get("namespace", space)
         if not isinstance(name, str) or not isinstance(own, str):
-            raise self._error("a name and a namespace that are texts", given)
+            raise self._error("a name and a namespace that are strings", given)
         full = name if "." in name or not own else f"{own}.{name}"
         if not all(_NAME.fullmatch(part) for part in full.split(".")):
             raise self._error("a name of letters, digits and _", full)
@@ -257,7 +257,7 @@ class _Compiler:
         for one in listed:
             name = one.get("name") if isinstance(one, dict) else None
             if not isinstance(name, str) or not _NAME.fullmatch(name) or name in fields:
-                raise self._error("fields with different names", one)
+                raise self._error("fields with distinct names", one)
             fields[name] = self.compile(one.get("type"), space, depth + 1)
         return made
 
@@ -267,7 +267,7 @@ class _Compiler:
             isinstance(one, str) and _NAME.fullmatch(one) for one in symbols
         )
         if not valid or not symbols or len(set(symbols)) < len(symbols):
-            raise self._error("a list of different symbols", symbols)
+            raise self._error("a list of distinct symbols", symbols)
         known = frozenset(symbols)
         bounds = (0, len(symbols) - 1)
         ok: Callable[[Any], bool] = lambda v: isinstance(v, str) and v in known  # noqa: E731
@@ -307,7 +307,7 @@ class _Compiler:
         kinds = [self.compile(one, space, depth + 1) for one in given]
         names = [kind.name for kind in kinds]
         if not kinds or len(set(names)) < len(names) or "union" in names:
-            raise self._error("a union of different types", given)
+            raise self._error("a union of distinct types", given)
         by_name = dict(zip(names, kinds, strict=True))
 
         def check(value: Any, path: str) -> None:

@@ -129,7 +129,7 @@ def _alert_missing_topic(tx: Tx, sub: SubscriptionRow) -> None:
             message=(
                 f"The dead-letter topic of subscription {sub.name} was deleted: messages that "
                 "should be dead letters stay and are retried. Declare the subscription with "
-                "another one."
+                "another dead-letter topic."
             ),
             detail={"subscription": sub.name, "fix": subscription_command(tx, "show", sub)},
         ),

@@ -1,6 +1,6 @@
 """Guarantees of each transport beyond at-least-once delivery, one constant per transport.
 
-The flags declare all differences between transports: the conformance suite reads them before it
+These flags describe all differences between transports: the conformance suite reads them before it
 relies on a guarantee, and `docs/reference/transports.md` is written from them. This module imports
 no client library, so that the table exists without any extra.
 """
@@ -22,7 +22,7 @@ class TransportCapabilities:
     """Guarantees of a transport beyond at-least-once delivery."""
 
     name: str = _flag("Name of the transport, as in its URL.")
-    extra: str = _flag("Extra of the installation that it needs; empty if it needs none.")
+    extra: str = _flag("Optional extra to install; empty if none is needed.")
     exact_attempts: bool = _flag(
         "`attempt` counts every delivery and is stored before the delivery is returned."
     )
@@ -32,16 +32,16 @@ class TransportCapabilities:
     stale_acks_refused: bool = _flag(
         "An ack id has no effect once its deadline has passed, in any process."
     )
-    publish_dedupe: bool = _flag("A dedupe id that is published again is the same message.")
+    publish_dedupe: bool = _flag("Publishing a dedupe id again stores no second message.")
     atomic_publish: bool = _flag("A batch is published whole or not at all.")
     ordering_keys: bool = _flag("Messages of an ordering key are delivered in publish order.")
     independent_keys: bool = _flag(
-        "Keys do not wait for each other, and a pull may have several messages of a key."
+        "Keys do not wait for each other, and a pull may return several messages of a key."
     )
     attribute_filters: bool = _flag("Subscriptions may have a filter over attributes.")
     seek_by_time: bool = _flag("A subscription can be set to an earlier or later time.")
-    nack_with_error: bool = _flag("The reason of a nack is kept with the dead letter.")
-    release_without_attempt: bool = _flag("A release returns a message without a counted attempt.")
+    nack_with_error: bool = _flag("The reason for a nack is kept with the dead letter.")
+    release_without_attempt: bool = _flag("Releasing a message does not count as an attempt.")
     records_handling: bool = _flag(
         "The execution log keeps the service, outcome and duration that a consumer reports."
     )
@@ -52,9 +52,9 @@ class TransportCapabilities:
     attempts_without_dead_letters: bool = _flag(
         "A subscription without a dead-letter topic keeps its number of attempts."
     )
-    message_bytes_max: int = _flag("Maximum bytes of a message's data, unless the server has less.")
+    message_bytes_max: int = _flag("Maximum bytes of a message's data; servers may allow less.")
     dedupe_seconds: int | None = _flag(
-        "Seconds for which a dedupe id is remembered; none: as long as the message is kept."
+        "Seconds for which a dedupe id is remembered; if none, as long as the message is kept."
     )
 
     @classmethod

@@ -29,13 +29,13 @@ class Drift:
     declared: Any
     actual: Any
     is_mendable: bool = True
-    """Whether declaring again fixes it."""
+    """Whether declaring the resource again fixes the difference."""
 
     def __str__(self) -> str:
         if not self.field:
             return f"{self.kind} {self.name}: missing"
         text = f"{self.kind} {self.name}: {self.field} is {self.actual!r}, not {self.declared!r}"
-        return text if self.is_mendable else f"{text} (cannot be changed; create it again)"
+        return text if self.is_mendable else f"{text} (cannot be changed; recreate it)"
 
 
 def differences(

@@ -9,7 +9,7 @@ from penstock.bus.transports.capabilities import TRANSPORTS, TransportCapabiliti
 INTRODUCTION: Final = """\
 Every transport delivers at least once, under ack ids with a deadline, with nacks and their delay,
 extensions, redelivery with backoff, dead letters, and policies that are declared from code and
-read back. One conformance suite (`tests/bus/transports`) runs on all of them and asks these flags
+read back. One conformance suite (`tests/bus/transports`) runs on all of them and reads these flags
 before it relies on more.
 """
 

@@ -185,13 +185,13 @@ def _refuse_rows(where: str, tables: list[str]) -> None:
     found = [table for table in tables if table not in PREFILLED]
     if found:
         raise Conflict(
-            f"{where} is not empty: it has rows in {', '.join(found[:5])}. Name an empty database."
+            f"{where} is not empty: it has rows in {', '.join(found[:5])}. Use an empty database."
         )
 
 
 def _check_count(table: str, copied: int, found: Sequence[Any] | None) -> None:
     if found is None or found[0] != copied:
-        raise Conflict(f"{table}: {copied:,} rows were copied, and the target has {found}.")
+        raise Conflict(f"{table}: {copied:,} rows were copied, but the target has {found}.")
 
 
 def _any_row(table: str) -> sql.Composed:

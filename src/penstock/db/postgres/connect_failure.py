@@ -2,7 +2,7 @@
 
 libpq reports a failed connection as text without a code. A text that names one known cause becomes
 a short reason with its fix; any other (an unknown cause, several hosts that failed for different
-ones, a server with messages in another language) is shown unchanged.
+causes, a server with messages in another language) is shown unchanged.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         ),
         (
             r'password authentication failed for user "(?P<name>[^"]*)"',
-            'the server refused the password of user "{name}"',
-            f"Correct user and password {_WHERE}; special characters are percent-encoded.",
+            'the server rejected the password of user "{name}"',
+            f"Correct the user and the password {_WHERE}; special characters are percent-encoded.",
         ),
         (
             r"no password supplied",
-            "the server asks for a password",
-            f"Write it {_WHERE} (postgresql://user:password@host/name), in PGPASSWORD or in "
+            "the server requires a password",
+            f"Set it {_WHERE} (postgresql://user:password@host/name), in PGPASSWORD or in "
             "~/.pgpass.",
         ),
         (
             r"no pg_hba\.conf entry",
-            "the server does not admit this user from this machine",
+            "the server does not allow this user to connect from this machine",
             "Add a line for it to the server's pg_hba.conf and reload the server.",
         ),
         (
             r"failed to resolve host|could not translate host name|name or service not known",
-            "there is no host of that name",
+            "the host name cannot be resolved",
             f"Correct the host {_WHERE}.",
         ),
         (
             r"connection refused|no such file or directory",
             "no server is listening there",
-            f"Start PostgreSQL, or correct host and port {_WHERE}.",
+            f"Start PostgreSQL, or correct the host and port {_WHERE}.",
         ),
         (
             r"timeout expired|timed out|no route to host|network is unreachable",
             "the host did not respond in time",
-            f"Correct host and port {_WHERE}, or open the firewall between them.",
+            f"Correct the host and port {_WHERE}, or check the firewall.",
         ),
         (
             r"too many clients|remaining connection slots",
@@ -74,17 +74,17 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (
             r"the database system is (starting up|shutting down|in recovery)",
             "the server is starting or stopping",
-            "Repeat the command in a moment.",
+            "Run the command again in a moment.",
         ),
         (
             r"server does not support SSL",
-            "the server offers no TLS",
-            f"Turn it on there, or write ?sslmode=disable {_WHERE}.",
+            "the server does not support TLS",
+            f"Enable TLS on the server, or set ?sslmode=disable {_WHERE}.",
         ),
         (
             r"certificate verify failed|root certificate file",
             "the server's certificate could not be verified",
-            f"Name its certificate authority with ?sslrootcert=FILE {_WHERE}.",
+            f"Set its certificate authority with ?sslrootcert=FILE {_WHERE}.",
         ),
     )
 )

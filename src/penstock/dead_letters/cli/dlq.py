@@ -54,9 +54,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--error", "error_type", metavar="TYPE", help="Only dead letters with this error type."
         ),
-        click.option(
-            "--group", metavar="GROUP", help="Only this group, as dlq groups --json names it."
-        ),
+        click.option("--group", metavar="GROUP", help="Only this group; see dlq groups --json."),
         click.option(
             "--since",
             metavar="WHEN",
@@ -237,7 +235,7 @@ def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given:
         if not chosen:
             click.echo(f"Nothing discarded.{_none(chosen)}")
         elif asked is not None and len(chosen) == given["limit"]:
-            app.hint(f"{len(chosen)} discarded, there may be more: repeat the command.")
+            app.hint(f"{len(chosen)} discarded; there may be more: run the command again.")
 
     app.emit({"discarded": chosen}, print_text)
 
@@ -251,7 +249,7 @@ def _find(client: UseCaseGroups, asked: Mapping[str, Any], limit: int) -> Page[D
 def _meant(
     client: UseCaseGroups, dead_letter_ids: tuple[str, ...], given: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the filters, or None if ids were given; exactly one of both must be given."""
+    """Return the filters, or None if ids were given; exactly one of the two must be given."""
     asked = _asked(client, given)
     if dead_letter_ids and (asked or given["everything"]):
         raise InvalidInput("ID", "either ids or a filter", dead_letter_ids[0])
@@ -276,7 +274,7 @@ def _none(chosen: Sequence[object]) -> str:
 
 
 def _asked(client: UseCaseGroups, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the filters that were given; relative times count from the database's clock."""
+    """Return the filters that were given; ages are relative to the database's clock."""
     now = client.now() if given["since"] or given["until"] else 0
     names = ("status", "kind", "customer", "subscription", "topic", "pipeline", "processor",
              "partition", "correlation_id", "error_type", "group")  # fmt: skip

@@ -86,14 +86,14 @@ ProcessorFilter: TypeAlias = Annotated[
     _Text | None, Meta(description="Return only runs of this processor.")
 ]
 ErrorFilter: TypeAlias = Annotated[
-    _Text | None, Meta(description="Return only rows with this error type.")
+    _Text | None, Meta(description="Return only dead letters with this error type.")
 ]
 GroupFilter: TypeAlias = Annotated[
     Annotated[str, Meta(max_length=GROUP_NAME_MAX)] | None,
     Meta(description="Return only dead letters of the group with this name."),
 ]
 Check: TypeAlias = Annotated[
-    bool, Meta(description="Whether to check how many a replay would accept.")
+    bool, Meta(description="Whether to check how many dead letters a replay would accept.")
 ]
 DeadLetterId: TypeAlias = Annotated[
     str,
@@ -176,8 +176,9 @@ class DeadLetters:
     ) -> Groups:
         """Count dead letters by origin and error type, the largest group first.
 
-        The newest 5,000 that match are counted, of the newest 10,000 if a filter has no index. At
-        most 50 per group, and 500 in total, are checked for a replay.
+        The newest 5,000 matching dead letters are counted; if a filter has no index, only the
+        newest 10,000 are examined. At most 50 per group, and 500 in total, are checked for a
+        replay.
         """
         check_limit(limit)
         given = {"status": status, **filters}
@@ -196,7 +197,7 @@ class DeadLetters:
     def count(self, *, status: Status = "open", **filters: Unpack[DeadLetterFilters]) -> int:
         """Return the number of dead letters that match; 10,000 if there are more.
 
-        With filters that have no index, of the newest 10,000 only.
+        With filters that have no index, only the newest 10,000 are examined.
         """
         given = {"status": status, **filters}
         return self._store.read(
@@ -324,7 +325,7 @@ class DeadLetters:
 
 
 def _kept_until(tx: Tx, row: DeadLetterRow) -> datetime | None:
-    """Return the time until which a dead letter is kept: an open one as long as history."""
+    """Return the time until which a dead letter is kept: an open one is kept as long as history."""
     if row.status == "open":
         return time_or_none(kept_until(tx, HISTORY, row.dead_at))
     return time_or_none(kept_until(tx, RESOLVED, row.resolved_at))

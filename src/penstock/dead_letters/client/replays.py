@@ -1,4 +1,4 @@
-"""Replays of dead letters inside a transaction: of one, or of the next that match a filter."""
+"""Replays dead letters inside a transaction: a single one, or the next ones that match a filter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReplayOutcome:
     """Result of one step of a replay, or of its dry run.
 
     `matched` counts all dead letters that match the filter, `left` those after this step.
-    `replayed` has pairs of dead letter and new id, `refused` of dead letter and reason.
+    `replayed` contains pairs of dead letter and new id, `refused` pairs of dead letter and reason.
     """
 
     matched: int
@@ -137,9 +137,8 @@ class DeadLetterReplays:
         else:
             if is_report(row):
                 if edit is not None:
-                    raise InvalidInput(
-                        "edit", "no edit, because it is a report", "an edit", "Send a new report."
-                    )
+                    expected = "no edit, because the dead letter is a report"
+                    raise InvalidInput("edit", expected, "an edit", "Send a new report.")
                 new_id = report_replay(tx, self._store, self._names, row, self._actor)
             else:
                 new_id = delivery_redeliver(tx, self._store, row, edit, actor=self._actor, at=at)

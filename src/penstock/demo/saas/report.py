@@ -29,7 +29,7 @@ PAGE = 5_000
 EVERY = 1_000_000
 
 RECOVERED = ("STALE_EXECUTION", "TIMEOUT")
-"""Ways in which runs of a killed worker end: its session expires, or their time limit if sooner."""
+"""Ways in which runs of a killed worker end: its session expires, or they time out first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def _throttled(runs: list[RunRow]) -> Claim:
     network = _ends_of(runs, "TRANSIENT_NETWORK")
     text = (
         f"{sum(ends.values()):,} runs got 429 Too Many Requests and were retried after the "
-        f"requested delay: {ends['completed']:,} completed, {ends['dead']:,} gave up. Of "
+        f"requested delay: {ends['completed']:,} completed, {ends['dead']:,} failed. Of "
         f"{sum(network.values()):,} runs whose connection broke, {network['completed']:,} "
         "completed on a later attempt."
     )
@@ -308,7 +308,7 @@ def _end(chain: list[RunRow]) -> str:
 
 
 def _ends_of(runs: list[RunRow], *error_types: str) -> Counter[str]:
-    """Count how the chains ended in which an attempt failed with one of these error types."""
+    """Count the outcomes of chains in which an attempt failed with one of these error types."""
     chains = _chains(runs)
     met = {r.root_run_id or r.run_id for r in runs if r.error_type in error_types}
     return Counter(_end(chains[root]) for root in met)

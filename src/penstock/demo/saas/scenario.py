@@ -125,7 +125,7 @@ def _open(scene: ScenarioState) -> None:
 
 def _throttle(scene: ScenarioState) -> None:
     scene.throttled_until = scene.stage.clock.now() + THROTTLE_MINUTES * MINUTE
-    scene.add_line("AWS answers 429 Too Many Requests from now on")
+    scene.add_line("AWS returns 429 Too Many Requests from now on")
 
 
 def _revoke(scene: ScenarioState) -> None:

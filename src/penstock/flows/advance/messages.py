@@ -100,7 +100,8 @@ def check_failed_fields(
 ) -> dict[str, Any]:
     """Return the decision as described in a message about a failed check.
 
-    `required_table` is the weakest dependency; `dependency_checks` has all that lack something.
+    `required_table` is the weakest dependency; `dependency_checks` lists all incomplete
+    dependencies.
     """
     lacking = [a for a in given.assessments if a.table in decision.missing]
     weakest = min(lacking, key=lambda a: (a.completeness, a.table), default=None)
@@ -141,7 +142,7 @@ def dependency_check(
 
 
 def detail_of(snapshot: FlowSnapshot, phase: str, processor: str, **more: Any) -> str:
-    """Return the same fields and `more` as canonical JSON."""
+    """Return the fields of `flow_fields` and `more` as canonical JSON."""
     return json.dumps({**flow_fields(snapshot, phase, processor), **more}, sort_keys=True)
 
 
@@ -218,7 +219,7 @@ def intervention_payload(
 
 
 def history_queries(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) -> list[str]:
-    """Return a query for each historical table that a decision found too short."""
+    """Return a query for each table whose history a decision found too short."""
     needs = [need.dependency for need in snapshot.planned.needs(ask.phase, ask.processor or "")]
     short = [
         n for n in needs if n.kind is DependencyKind.HISTORICAL and n.table in decision.missing
@@ -308,7 +309,7 @@ def breaker_alert(snapshot: FlowSnapshot, phase: str, failures: int) -> NewAlert
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"The breaker of {flow.pipeline} {flow.partition} {phase} opened after {failures} "
-        "failures in a row: the phase starts nothing for an hour, then once on trial",
+        "failures in a row: the phase starts nothing for an hour, then a single trial",
         detail={
             **flow_fields(snapshot, phase, ""),
             "values": {"failures": failures},

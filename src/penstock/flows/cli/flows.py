@@ -40,7 +40,7 @@ def flows() -> None:
 @click.option("--search", metavar="TEXT",
               help="Id, or beginning of a partition, pipeline or customer.")  # fmt: skip
 @click.option("--sort", type=click.Choice(("newest", "oldest", "risk")), metavar="ORDER",
-              help="newest; open flows also oldest or risk.")  # fmt: skip
+              help="newest; for open flows also oldest or risk.")  # fmt: skip
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
@@ -148,7 +148,7 @@ def _risk_text(flow: Flow) -> str | None:
     if flow.slo_miss_probability is None:
         return None
     by = output.format_time(flow.slo_at)
-    return f"{flow.slo_miss_probability:.0%} to end after {by}"
+    return f"{flow.slo_miss_probability:.0%} probability of ending after {by}"
 
 
 @flows.command("cancel")

@@ -130,7 +130,7 @@ FlowSearch = Annotated[
     Wire("q"),
     Meta(
         description="The id of a flow, or the beginning of a partition, a pipeline's name or a "
-        "customer's id, in any case. A page examines 10,000 flows: it may have fewer rows "
+        "customer's id, ignoring case. A page examines 10,000 flows: it may have fewer rows "
         "than `limit` and still be followed by another."
     ),
 ]

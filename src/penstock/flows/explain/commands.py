@@ -66,7 +66,7 @@ def produce_again(flow: FlowFact, made: ProducerFact) -> Suggestion:
         made.phase,
         "--mode",
         flow.mode,
-        does=f"run {made.processor} again, which produces {made.table}, in a new generation",
+        does=f"run {made.processor}, which produces {made.table}, again in a new generation",
     )
 
 

@@ -140,7 +140,7 @@ def _still_open(older: OpenFlowFact) -> str:
     stands = (
         ""
         if older.phase is None
-        else f", its {older.phase} {STATE_LABELS[older.state or 'PENDING']}"
+        else f", with phase {older.phase} {STATE_LABELS[older.state or 'PENDING']}"
     )
     return f"An older flow is still open: {older.mode} generation {older.generation}{stands}."
 

@@ -72,7 +72,7 @@ def describe_items(items: ItemsFact) -> str:
     elif left:
         parts.append(f"{left:,} running or waiting")
     if items.required < items.total:
-        parts.append(f"{items.required:,} have to succeed")
+        parts.append(f"{items.required:,} must succeed")
     return ", ".join(parts)
 
 
@@ -143,7 +143,7 @@ def describe_queue_position(run: RunFact) -> str:
     if run.runs_ahead == 0:
         return "it is next in the queue"
     if run.runs_ahead >= RUNS_AHEAD_MAX:
-        return f"{RUNS_AHEAD_MAX:,} runs or more are ahead of it"
+        return f"{RUNS_AHEAD_MAX:,} or more runs are ahead of it"
     return f"{run.runs_ahead:,} {'run is' if run.runs_ahead == 1 else 'runs are'} ahead of it"
 
 
@@ -155,9 +155,9 @@ def list_limit_names(names: Sequence[str]) -> str:
 
 
 def describe_maximum(limit: LimitFact) -> str:
-    """Describe the maximum number of a customer's runs, which are all in progress."""
+    """Describe a customer's maximum number of runs, which it has reached."""
     return (
-        f"customer {limit.customer} may have {limit.capacity} runs at a time, and has as many"
+        f"customer {limit.customer} may have {limit.capacity} runs at a time and has that many"
         f"{describe_limit_usage(replace(limit, held=None))}"
     )
 

@@ -100,7 +100,7 @@ def _producer(flow: FlowFact, made: ProducerFact) -> Iterator[Suggestion]:
             flow.partition,
             flow.customer,
             made.phase,
-            does=f"run {made.processor} of {made.pipeline} again, which produces {made.table}",
+            does=f"run {made.processor} of {made.pipeline}, which produces {made.table}, again",
         )
         return
     for phase in flow.phases:

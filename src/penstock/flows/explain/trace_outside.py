@@ -20,15 +20,15 @@ from penstock.tracking.rows import ExecutionRow, MessageOfTrace, OpenDelivery, T
 _STATES = {0: "ready", 1: "leased", 2: "delayed", 3: "behind an earlier message of its key"}
 _ENDS = {
     "message_acked": "handled it",
-    "message_expired": "dropped it: it was older than the retention",
+    "message_expired": "dropped it: it was past its retention",
     "message_purged": "dropped it: its backlog was purged",
     "message_nack": "did not handle it",
     "message_lapsed": "did not ack it in time",
-    "message_dead_letter": "gave it up",
+    "message_dead_letter": "gave up on it",
 }
 _HANDLED = {
-    "duplicate": "had applied it before",
-    "stale_ignored": "ignored it: what it has is newer",
+    "duplicate": "had already applied it",
+    "stale_ignored": "ignored it: it has newer data",
     "waiting": "acked it without handling: its gate waits for data",
     "poison": "dropped it as poison",
 }
@@ -53,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingStep:
-    """A phase, run or delivery that has not started or not completed, and why."""
+    """A phase, run or delivery that has not started or has not completed, and why."""
 
     flow_id: str | None
     phase: str | None

@@ -266,7 +266,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: LocalClock) ->
 
 def _processors(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> Iterator[Cause]:
     if is_observed(phase):
-        text = "the cascade is set to observe: a schedule has to start the processors"
+        text = "the cascade is set to observe: a schedule must start the processors"
         yield Cause(kind="observe", text=text, since=phase.started_at)
         return
     held = {gate.processor for gate in phase.gates if gate.trigger is None}
@@ -405,7 +405,7 @@ def _worker_causes(run: RunFact) -> Iterator[Cause]:
     known = f" ({run.workers} live)" if run.workers is not None and not run.is_external else ""
     text = f"no {worker} has claimed it yet{known}"
     if run.endpoint is not None:
-        text = f"no dispatcher has sent it to {run.endpoint} yet: one runs in each worker and up"
+        text = f"no dispatcher has sent it to {run.endpoint} yet: every worker runs one"
     yield Cause(kind="worker", text=text)
     ahead = describe_queue_position(run)
     if ahead and run.runs_ahead:

@@ -15,7 +15,7 @@ from penstock.schedules.cadence import Overlap
 _MISSED = {
     "skipped_overlap": "an earlier run had not ended",
     "paused": "it was paused",
-    "skipped_missed": "no scheduler was running, or its catch-up left it out",
+    "skipped_missed": "no scheduler was running, or the catch-up policy skipped it",
 }
 
 
@@ -132,7 +132,7 @@ def _occurrence(config: ConfigFact, local: LocalClock) -> Cause:
     if at > local.now:
         text = f"its next occurrence is at {local.at(at)}"
     else:
-        text = f"the occurrence of {local.at(at)} is due, and no scheduler has started it yet"
+        text = f"the occurrence of {local.at(at)} is due, but no scheduler has started it yet"
     return Cause(kind="schedule", text=text, clears=Clears.TIME, earliest_at=max(at, local.now))
 
 

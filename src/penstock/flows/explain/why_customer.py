@@ -111,13 +111,13 @@ def _runs(fact: CustomerFact) -> Iterator[Cause]:
         text = f"{count:,} runs are {_WAITING[reason]}"
         yield Cause(kind=kind, text=text, offer=commands.pending_runs(fact.customer))
     if fact.concurrency is not None and fact.running >= fact.concurrency:
-        text = f"{fact.running:,} runs are in progress, its maximum is {fact.concurrency:,}"
+        text = f"{fact.running:,} runs are in progress; the maximum is {fact.concurrency:,}"
         yield Cause(kind="limit", text=text, offer=commands.set_concurrency(fact.customer))
 
 
 def _phase(one: StoppedPhase, local: LocalClock) -> Cause:
     state = STATE_LABELS[one.state]
-    text = f"{one.pipeline} {one.partition}: {one.phase} is {state} since {local.at(one.since)}"
+    text = f"{one.pipeline} {one.partition}: {one.phase} is {state} (since {local.at(one.since)})"
     return Cause(kind="phase", text=text, since=one.since, offer=commands.why_of(one.flow_id))
 
 

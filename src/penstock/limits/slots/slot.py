@@ -88,7 +88,7 @@ class Slot:
 
     @property
     def is_late(self) -> bool:
-        """Whether a token of a rate is used so late that using it may exceed the rate.
+        """Whether the token of a rate limit is so late that using it may exceed the rate.
 
         Evaluated just before use. Always False for a limit with a capacity.
         """
@@ -337,7 +337,7 @@ class _Wait:
             check_weight(options.weight, self.state.limit.capacity, options.name)
         if waiter.reason == "burst":
             most = f"at most {self.state.limit.terms.burst_now}, the burst of {options.name}"
-            fix = "Ask for less, or raise the burst of the limit."
+            fix = "Request less, or raise the burst of the limit."
             raise InvalidInput("weight", most, options.weight, fix)
         message, detail = timeout_message(self.broker.store, waiter, options.timeout_us)
         _log.warning("no slot: %s", message)

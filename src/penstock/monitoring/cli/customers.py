@@ -63,7 +63,7 @@ def list_(app: App, /, **filters: Any) -> None:
         },
         empty="No customers match."
         if is_narrowed or filters["sort"] == "next"
-        else "No customers yet: a customer exists from its first config, run or key.",
+        else "No customers yet: the first config, run or key of a customer creates it.",
     )
 
 
@@ -98,12 +98,15 @@ def set_(
     no_concurrency: bool,
     start_tolerance: str | None,
 ) -> None:
-    """Change a customer's settings: immediately for new runs, within seconds for waiting ones."""
+    """Change a customer's settings.
+
+    A change applies to new runs immediately and to waiting runs within seconds.
+    """
     given: dict[str, Any] = {}
     if weight is not None:
         given["weight"] = weight
     if no_concurrency and concurrency is not None:
-        raise InvalidInput("concurrency", "no number with --no-concurrency", concurrency)
+        raise InvalidInput("concurrency", "no value together with --no-concurrency", concurrency)
     if no_concurrency or concurrency is not None:
         given["concurrency"] = concurrency
     if start_tolerance is not None:

@@ -74,7 +74,7 @@ def doctor(app: App, skip_journal: bool) -> None:
 
 
 def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult]:
-    """Run the checks in order; those after `database` need a database that opens."""
+    """Run the checks in order; those after `database` need an open database."""
     yield _python()
     settings = app.database_settings()
     yield from _settings(settings)
@@ -175,7 +175,7 @@ def _replica(client: Client, settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("replica", "OK", f"used for analytics, history and exports{lag}")
         return
     most = output.format_span(settings.database_read_lag)
-    fix = f"Check its server and replication; it is used from a lag below {most}."
+    fix = f"Check its server and replication; it is used while its lag is below {most}."
     yield CheckResult("replica", "WARN", f"not used: {found.problem}{lag}", fix)
 
 
@@ -289,10 +289,10 @@ def _clock(client: Client) -> CheckResult:
     lead = find_clock_lead(client.store)
     if lead > SKEW_US:
         says = (
-            f"was set back: the database has records of {output.format_span(lead)} from now. Until "
-            "then leases do not expire and no occurrence that counts as evaluated fires"
+            f"was set back: the database has records {output.format_span(lead)} in the future. "
+            "Until then leases do not expire and occurrences that count as evaluated do not fire"
         )
-        fix = "Set the clock right (NTP); penstock status shows what is due next."
+        fix = "Correct the clock (NTP); penstock status shows what is due next."
         return CheckResult("clock", "FAIL", says, fix)
     return CheckResult("clock", "OK", "matches the database's clock")
 
@@ -360,7 +360,7 @@ def _work(client: Client) -> Iterator[CheckResult]:
         fix = "Add workers or raise their concurrency: penstock worker --slots 20"
         yield CheckResult("backlog", "WARN", says, fix)
     elif ready >= MANY_READY:
-        says = f"{output.plural(ready, 'run')} ready, more than the workers keep up with"
+        says = f"{output.plural(ready, 'run')} ready, more than the workers can keep up with"
         yield CheckResult("backlog", "WARN", says, "penstock status, penstock worker --slots 20")
     else:
         yield CheckResult("backlog", "OK", f"{output.plural(ready, 'run')} ready")

@@ -39,14 +39,14 @@ def _print(seen: Today) -> None:
         )
     if seen.cohorts:
         output.print_table(
-            ("PIPELINE", "DUE", "EXPECTED", "COMPLETED", "RUNNING", "IN LINE", "RETRYING", "DEAD",
+            ("PIPELINE", "DUE", "EXPECTED", "COMPLETED", "RUNNING", "QUEUED", "RETRYING", "DEAD",
              "CANCELLED", "SKIPPED", "ENDS"),
             [_cohort_cells(one, now) for one in seen.cohorts],
         )  # fmt: skip
     if seen.has_more_flows or seen.has_more_cohorts:
         click.echo("There are more: raise --limit, or choose a customer.")
     if seen.is_partial:
-        click.echo("More than is read at once: the oldest cohorts or some open runs are missing.")
+        click.echo("Not everything was read: the oldest cohorts or some open runs are missing.")
 
 
 def _done_text(percentage: float) -> str:

@@ -75,7 +75,7 @@ class JournalAccount:
         new = set(run_ids)
         again = (new & self.created) | _repeated(run_ids, new)
         for run_id in sorted(again):
-            text = "the journal has two creations of this run"
+            text = "the journal has the creation of this run twice"
             self.problems.append(Mismatch("run_created_twice", encode("run", run_id), text))
         paired = new & self.ended
         self.ended -= paired
@@ -132,10 +132,10 @@ def compare_starts(
     """Compare the phases that a flow has started with the journal."""
     subject, found = encode("flow", flow_id), []
     for place in sorted(set(stored) - set(journalled)):
-        text = f"{_named(place)} was started, but the journal has no start"
+        text = f"{_named(place)} was started, but the journal has no entry for it"
         found.append(Mismatch("start_without_entry", subject, text))
     for place in sorted(set(journalled) - set(stored)):
-        text = f"the journal says that {_named(place)} was started, and it was not"
+        text = f"the journal says that {_named(place)} was started, but it was not"
         found.append(Mismatch("entry_without_start", subject, text))
     found += [
         _started_twice(flow_id, place)
@@ -151,7 +151,7 @@ def compare_flow(
     """Compare the state of a flow with the entries of its opening and its end."""
     subject = encode("flow", flow_id)
     if opened != 1:
-        text = f"the journal has {opened} openings of this flow, expected 1"
+        text = f"the journal has {opened} entries for the opening of this flow, expected 1"
         return Mismatch("flow_opened", subject, text)
     if is_open and ended:
         return Mismatch("flow_state", subject, f"it is {state}, but the journal has its end")
@@ -166,12 +166,12 @@ def compare_end(
     """Describe the difference between the journal's end of a run and its history."""
     subject = encode("run", run_id)
     if final_state is None:
-        text = f"the journal says that it ended {journalled}, and history does not have it"
+        text = f"the journal says that it ended {journalled}, but history does not have it"
         return Mismatch("end_without_history", subject, text)
     if final_state != journalled:
         text = f"history says {final_state}, the journal says {journalled}"
     else:
-        text = f"history has the fencing token {token}, the journal another one"
+        text = f"history has the fencing token {token}, the journal has a different one"
     return Mismatch("history_changed", subject, text)
 
 
@@ -180,7 +180,7 @@ def compare_heads(published: dict[int, str], stored: dict[int, str]) -> list[Mis
     found = []
     for block, head in sorted(published.items()):
         if block not in stored:
-            text = "it was published, and there is no such block any more"
+            text = "it was published, but the block no longer exists"
         elif stored[block] != head:
             text = "its head differs from the published one: the journal was rewritten"
         else:

@@ -61,16 +61,16 @@ def verify_unpaired(tx: Tx, run_ids: Sequence[int], *, is_pruned: bool) -> list[
     for run_id, created, ended in tx.rows("verify_run_entries", {"ids": run_ids}):
         subject = encode("run", run_id)
         if ended > 1:
-            text = f"the journal has {ended} ends of this run"
+            text = f"the journal has {ended} entries for the end of this run"
             found.append(Mismatch("run_ended_twice", subject, text))
         elif ended and created > 1:
-            text = f"the journal has {created} creations of this run"
+            text = f"the journal has {created} entries for the creation of this run"
             found.append(Mismatch("run_created_twice", subject, text))
         elif not ended and run_id not in live:
-            text = "it was created, and neither waits, runs nor ended"
+            text = "it was created, but it neither waits nor runs, and it has not ended"
             found.append(Mismatch("run_lost", subject, text))
         elif ended and not created and not is_pruned:
-            text = "it ended, and the journal has no creation of it"
+            text = "it ended, but the journal has no entry for its creation"
             found.append(Mismatch("end_without_creation", subject, text))
     return found
 
@@ -82,7 +82,7 @@ def verify_live(tx: Tx, after: int, pruned_to: int) -> tuple[int | None, list[Mi
     for run_id, state, created_at, created, ended in rows:
         subject = encode("run", run_id)
         if created == 0 and created_at >= pruned_to:
-            text = f"it is {state}, and the journal has no creation of it"
+            text = f"it is {state}, but the journal has no entry for its creation"
             found.append(Mismatch("run_without_creation", subject, text))
         if ended:
             text = f"it is {state}, but the journal has its end"
@@ -91,7 +91,7 @@ def verify_live(tx: Tx, after: int, pruned_to: int) -> tuple[int | None, list[Mi
 
 
 def verify_flows(tx: Tx, after: int, pruned_to: int) -> tuple[int, int | None, list[Mismatch]]:
-    """Check a page of flows; return how many, the last one or None, and problems."""
+    """Check a page of flows; return their number, the last one or None, and the problems."""
     rows = tx.rows("verify_flows", {"after": after, "limit": PAGE})
     known = [row for row in rows if row[3] >= pruned_to]
     ids = [row[0] for row in known]
@@ -121,9 +121,9 @@ def verify_links(tx: Tx, links: Mapping[int, tuple[int, str]]) -> list[Mismatch]
     for customer, name, stored in audit_links(tx, wanted):
         number = wanted[customer]
         if stored is None:
-            text = f"audit of {name}: link {number} is missing, and the journal has it"
+            text = f"audit of {name}: link {number} is missing, but the journal has it"
         elif stored != links[customer][1]:
-            text = f"audit of {name}: link {number} is another one than the journal has"
+            text = f"audit of {name}: link {number} differs from the one in the journal"
         else:
             continue
         found.append(Mismatch("audit_changed", "audit", text))
@@ -135,7 +135,7 @@ def verify_dispositions(tx: Tx, since: int, limit: int) -> list[Mismatch]:
     span = {"since": since, "limit": limit}
     found = []
     for run_id, flow_id in tx.rows("verify_completions", span):
-        text = f"it ended, and {encode('flow', flow_id)} has no completion of its processor"
+        text = f"it ended, but {encode('flow', flow_id)} has no completion of its processor"
         found.append(Mismatch("completion_missing", encode("run", run_id), text))
     for name, message_id in tx.rows("verify_messages", {**span, "settling_us": MINUTE}):
         text = f"message {message_id} neither waits nor was settled"
@@ -153,7 +153,7 @@ def verify_once(tx: Tx, dead_since: int, limit: int) -> list[Mismatch]:
         )
         found.append(Mismatch("fired_twice", encode("run", low), text))
     for (run_id,) in tx.rows("verify_dead_runs", {"since": dead_since, "limit": limit}):
-        text = "its last attempt failed, and it has no dead letter"
+        text = "its last attempt failed, but it has no dead letter"
         found.append(Mismatch("dead_letter_missing", encode("run", run_id), text))
     for name, message_id in tx.rows("verify_deliveries", {"limit": limit}):
         text = f"message {message_id} is settled and waits at the same time"

@@ -59,7 +59,7 @@ class PipelineOptions(TypedDict, total=False):
     partition: str | DeclaredPartition | PartitionDeclarer
     """Form of the partitions: day("column"), hour(...), week(...), month(...) or text(...). The
     column holds the partition, for every dependency that does not name its own; a plain column name
-    means day(column). Default: none; a scheduled flow is named by its scheduled time.
+    means day(column). Default: none; the partition of a scheduled flow is then its scheduled time.
     """
     warehouse: str
     """Warehouse that gates probe: an address such as "duckdb:season.duckdb", or a configured name.
@@ -73,7 +73,7 @@ class PipelineOptions(TypedDict, total=False):
     """
     leniency: str
     """Mode whose thresholds gates use: "auto" (default) is the flow's mode; "strict" and "lenient"
-    are overnight and same_day of `game_day_modes`, in every mode.
+    are the modes overnight and same_day of `game_day_modes`, in every mode.
     """
     cascade: str
     """"active" (default), or "observe": record decisions, but let schedules start the runs."""
@@ -82,8 +82,8 @@ class PipelineOptions(TypedDict, total=False):
     fallback: str | Mapping[str, str]
     """Time of day, or one per mode, at which the scheduler starts phases not yet started."""
     freshness: Mapping[str, Duration | tuple[Duration, str]]
-    """Maximum age of tables, whether or not a flow runs; as a pair with the column that holds the
-    time of a row, if that is not `updated_at`.
+    """Maximum age by table, checked whether or not a flow runs. A pair also names the column that
+    holds the time of a row, if it is not `updated_at`.
     """
 
 
@@ -93,13 +93,14 @@ class PhaseOptions(TypedDict, total=False):
     slo: Duration
     """Time that the phase should take."""
     stragglers: Duration
-    """Time after its start from which later phases no longer wait for its missing processors."""
+    """Time after its start at which later phases stop waiting for its missing processors."""
     on: str
-    """"set" (default): one gate for the phase; "each": one gate per processor, at every event."""
+    """"set" (default): one gate for the phase; "each": one gate per processor, at each event."""
     on_late_data: str
-    """After a degraded start: "ignore" (default), or "rerun" in a new generation, at most 3."""
+    """Reaction to late data: "ignore" (default), or "rerun" in a new generation, at most 3 times.
+    """
     expects: Mapping[str, Iterable[str]]
-    """Expected processors by mode. A mode that is not listed expects all that run in it."""
+    """Expected processors by mode. An unlisted mode expects all processors that run in it."""
     fallback: str | Mapping[str, str]
     """Time of day, or one per mode, at which the scheduler starts this phase if not yet started."""
 
@@ -133,17 +134,18 @@ class ProcessorOptions(TypedDict, total=False):
     or a function of the flow. Default: a single run.
     """
     item_key: str
-    """Field of the items that identifies them. Default: a text or number identifies itself, any
-    other item its content.
+    """Field of the items that identifies them. Default: the item itself if it is a text or number,
+    otherwise its content.
     """
     min_items: float
     """Share of the items that must succeed; with fewer, the processor fails. Default: 1."""
     incremental: bool | Iterable[str]
     """Receive only what changed since its last success (`run.changed`): True, or kinds of entities
-    that processors of the phases before report.
+    that processors of earlier phases report.
     """
     incremental_per: str
-    """Which changes it receives: "pipeline" (default): all partitions; "partition": only its own.
+    """Whether it receives changes of all partitions, "pipeline" (default), or only of its own,
+    "partition".
     """
 
 
@@ -202,7 +204,7 @@ def _one_of(*words: str) -> Reader:
     def read(value: Any, word: str, where: str) -> str:
         if value not in words:
             known = " or ".join(repr(known) for known in words)
-            raise DeclarationError(f"{where}: {word} is {known}, got {short_repr(value)}.")
+            raise DeclarationError(f"{where}: {word} must be {known}, got {short_repr(value)}.")
         return str(value)
 
     return read
@@ -250,8 +252,8 @@ def _partition(value: Any, word: str, where: str) -> DeclaredPartition:
         value = value()
     if not isinstance(value, DeclaredPartition):
         raise DeclarationError(
-            f"{where}: {word} is day(...), hour(...), week(...), month(...), text(...) or a column "
-            f"name, got {short_repr(value)}."
+            f"{where}: {word} must be day(...), hour(...), week(...), month(...), text(...) or a "
+            f"column name, got {short_repr(value)}."
         )
     if value.column is not None:
         _column(value.column, word, where)
@@ -311,7 +313,7 @@ def _fallback(value: Any, word: str, where: str) -> dict[str, int]:
         match = _TIME.fullmatch(at) if isinstance(at, str) else None
         if match is None:
             raise DeclarationError(
-                f'{where}: {word} is a time of day such as "06:30", got {short_repr(at)}.'
+                f'{where}: {word} must be a time of day such as "06:30", got {short_repr(at)}.'
             )
         found[str(mode)] = int(match[1]) * 60 + int(match[2])
     return found

@@ -19,7 +19,7 @@ from penstock.core.errors import DeclarationError, short_repr
 from penstock.core.stored_json import NOT_SERIALIZED
 
 ItemFunction: TypeAlias = Callable[..., Any]
-"""A function from an `ItemRequest` to the items."""
+"""A function that takes an `ItemRequest` and returns the items."""
 
 ITEMS_FIELD: Final = "items"
 SQL_MAX: Final = 20_000
@@ -72,7 +72,7 @@ def upstream(processor: str | Callable[..., Any], field: str = ITEMS_FIELD) -> E
             f"upstream(...) takes a processor or its name, got {short_repr(processor)}."
         )
     if not field:
-        raise DeclarationError(f"upstream(...): field is a name, got {short_repr(field)}.")
+        raise DeclarationError(f"upstream(...): field must be a name, got {short_repr(field)}.")
     return Each(kind=EachKind.UPSTREAM, processor=name, list_field=field)
 
 
@@ -91,8 +91,8 @@ def parse_each(value: Any, word: str, where: str) -> Each:
         name = f"{getattr(value, '__module__', '?')}.{getattr(value, '__qualname__', '?')}"
         return Each(kind=EachKind.FUNCTION, reference=name, body=value)
     raise DeclarationError(
-        f"{where}: {word} is upstream(...), a query, or a function that returns the items, got "
-        f"{short_repr(value)}."
+        f"{where}: {word} must be upstream(...), a query, or a function that returns the items, "
+        f"got {short_repr(value)}."
     )
 
 
@@ -100,7 +100,7 @@ def parse_item_key(value: Any, word: str, where: str) -> str:
     """Return the name of the field that identifies an item."""
     if not isinstance(value, str) or not 0 < len(value) <= KEY_FIELD_MAX:
         raise DeclarationError(
-            f'{where}: {word} is the name of a field of the items, such as "game_id", got '
+            f'{where}: {word} must be the name of a field of the items, such as "game_id", got '
             f"{short_repr(value)}."
         )
     return value
@@ -110,7 +110,7 @@ def parse_min_items(value: Any, word: str, where: str) -> float:
     """Return the share of items that must succeed."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise DeclarationError(
-            f"{where}: {word} is a share above 0 and up to 1, such as 0.95, got "
+            f"{where}: {word} must be a share above 0 and up to 1, such as 0.95, got "
             f"{short_repr(value)}."
         )
     return float(value)

@@ -38,8 +38,9 @@ class EndpointOptions(TypedDict, total=False):
     """Service account of the OIDC token sent with each request: an e-mail address, or a mapping
     with `email` and `audience`. The default audience is the URL."""
     reply_within: Duration
-    """Time in which the endpoint must reply, at most an hour; default 30 seconds. An endpoint that
-    needs longer replies 202 and reports the result later."""
+    """Time within which the endpoint must reply, at most an hour; default 30 seconds. An endpoint
+    that needs longer replies 202 and reports the result later.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ def shown_url(url: str) -> str:
 
 
 def parse_endpoint(url: object, options: Mapping[str, Any], where: str) -> HttpEndpoint:
-    """Parse the options of `@phase.http(...)`; raise DeclarationError naming the wrong one."""
+    """Parse the options of `@phase.http(...)`; raise DeclarationError naming the invalid one."""
     try:
         parse_target(url, PERMISSIVE, "url")
     except InvalidInput as error:
@@ -100,7 +101,7 @@ def check_empty(function: Callable[..., Any], where: str) -> None:
     if not given <= _EMPTY_STEPS or not set(code.co_consts) <= constants:
         raise DeclarationError(
             f"{where}: the function of an HTTP processor is never called, because its endpoint "
-            "executes the runs; give it no body: def name(run): ..."
+            "executes the runs; leave its body empty: def name(run): ..."
         )
 
 
@@ -156,7 +157,7 @@ def _reply_within(value: Any, where: str) -> Micros:
         raise DeclarationError(f"{where}: {error.message}") from None
     if not 0 < found <= REPLY_WITHIN_MAX_US:
         raise DeclarationError(
-            f"{where}: reply_within is longer than zero and at most an hour, got {value!r}; "
+            f"{where}: reply_within must be longer than zero and at most an hour, got {value!r}; "
             "an endpoint that needs longer replies 202 and reports the result later."
         )
     return found

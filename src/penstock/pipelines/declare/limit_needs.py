@@ -177,7 +177,7 @@ def _count(value: object, word: str, where: str) -> int:
         or not 1 <= value <= LIMIT_CAPACITY_MAX
     ):
         raise DeclarationError(
-            f"{where}: {word} is a whole number from 1 to {LIMIT_CAPACITY_MAX:,}, "
+            f"{where}: {word} must be a whole number from 1 to {LIMIT_CAPACITY_MAX:,}, "
             f"got {short_repr(value)}."
         )
     return value

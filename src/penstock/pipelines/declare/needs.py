@@ -49,7 +49,7 @@ TABLE: Final = re.compile(
     r"[A-Za-z_][A-Za-z0-9_]{0,127}",
     re.ASCII,
 )
-"""Up to three parts; only the first of three, the project, may contain hyphens."""
+"""Names of tables: up to three parts; only the first of three, the project, may contain hyphens."""
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 CHECK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,()<>=+-]{0,79}", re.ASCII)
 WAREHOUSE_KINDS: Final = ("bigquery", "duckdb", "postgres", "postgresql", "sqlite")
@@ -77,7 +77,7 @@ class DependencyOptions(TypedDict, total=False):
     least one row.
     """
     max_age: str | int | float | timedelta
-    """Age from which data is stale. If not set, freshness is not checked."""
+    """Maximum age; older data is stale. If not set, freshness is not checked."""
     age_column: str
     """Column with the time at which a row was written. Default: `updated_at`."""
     not_null: Iterable[str]
@@ -104,8 +104,8 @@ class SameDayOptions(DependencyOptions, total=False):
     fail_if_missing: bool
     """Whether absent data fails the gate immediately; overrides have no effect. Default False."""
     floor: float
-    """Completeness in percent below which critical data counts as absent, whatever the average.
-    Default: the mode's `degraded_at`, or 50 if the mode has none.
+    """Completeness in percent below which critical data counts as absent, regardless of the
+    average. Default: the mode's `degraded_at`, or 50 if the mode has none.
     """
 
 
@@ -204,7 +204,7 @@ def historical(
     """Declare a dependency on data of the `days` days before the partition.
 
     min_days: number of days with data that is sufficient (default: `days`). degraded_at: number of
-    days from which the phase may start degraded (default: `min_days`).
+    days with which the phase may start degraded (default: `min_days`).
     """
     made = _made(DependencyKind.HISTORICAL, table, options)
     enough = days if min_days is None else min_days
@@ -302,7 +302,7 @@ def _column(value: object, word: str, where: str) -> str:
 
 def _flag(value: object, word: str, where: str) -> bool:
     if not isinstance(value, bool):
-        raise DeclarationError(f"{where}: {word} is True or False, got {short_repr(value)}.")
+        raise DeclarationError(f"{where}: {word} must be True or False, got {short_repr(value)}.")
     return value
 
 
@@ -310,7 +310,7 @@ def _weight(value: object, word: str, where: str) -> float:
     ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e6
     if not ok:
         raise DeclarationError(
-            f"{where}: {word} is a number of at least 0, got {short_repr(value)}."
+            f"{where}: {word} must be a number of at least 0, got {short_repr(value)}."
         )
     return float(value)  # type: ignore[arg-type]  # a number, as checked above
 
@@ -319,7 +319,7 @@ def _percent(value: object, word: str, where: str) -> float:
     ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
     if not ok:
         raise DeclarationError(
-            f"{where}: {word} is a percentage from 0 to 100, got {short_repr(value)}."
+            f"{where}: {word} must be a percentage from 0 to 100, got {short_repr(value)}."
         )
     return float(value)  # type: ignore[arg-type]  # a number, as checked above
 
@@ -327,7 +327,7 @@ def _percent(value: object, word: str, where: str) -> float:
 def _zero(value: object, word: str, where: str) -> str:
     if value not in ("missing", "off_day"):
         raise DeclarationError(
-            f"{where}: {word} is 'missing' or 'off_day', got {short_repr(value)}."
+            f"{where}: {word} must be 'missing' or 'off_day', got {short_repr(value)}."
         )
     return str(value)
 

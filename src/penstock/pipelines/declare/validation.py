@@ -142,7 +142,7 @@ def _check_processor(
             )
         if pipeline.customer_column and "customer" not in query_parameters(each.sql):
             raise DeclarationError(
-                f"{where}: the query of each reads the rows of all customers; add "
+                f"{where}: the query of each=... reads the rows of all customers; add "
                 f"{pipeline.customer_column} = :customer to its conditions."
             )
     seen: list[Dependency] = []

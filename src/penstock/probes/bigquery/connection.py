@@ -22,9 +22,9 @@ _REASONS: Final = {
     ErrorType.AUTHENTICATION_FAILED: "BigQuery did not accept the credentials",
     ErrorType.AUTHORIZATION_FAILED: "BigQuery denied access (grant roles/bigquery.jobUser on the "
     "project, and roles/bigquery.dataViewer or dataEditor on the dataset)",
-    ErrorType.RESOURCE_NOT_FOUND: "BigQuery did not find it",
-    ErrorType.QUOTA_EXCEEDED: "a quota or rate limit of BigQuery is used up",
-    ErrorType.RATE_LIMIT_EXCEEDED: "a quota or rate limit of BigQuery is used up",
+    ErrorType.RESOURCE_NOT_FOUND: "BigQuery did not find the resource",
+    ErrorType.QUOTA_EXCEEDED: "a BigQuery quota or rate limit is exhausted",
+    ErrorType.RATE_LIMIT_EXCEEDED: "a BigQuery quota or rate limit is exhausted",
     ErrorType.SERVICE_UNAVAILABLE: "BigQuery is not available",
     ErrorType.TRANSIENT_NETWORK: "BigQuery is not reachable",
     ErrorType.TIMEOUT: "BigQuery did not respond in time",

@@ -29,7 +29,7 @@ PARTITION_STATES = tuple(state.value for state in PartitionState)
 @click.command("backfill", cls=Command)
 @click.argument("pipeline")
 @click.option("--from", "first", metavar="PARTITION", help="First partition of the range.")
-@click.option("--to", "last", metavar="PARTITION", help="Last partition of the range, included.")
+@click.option("--to", "last", metavar="PARTITION", help="Last partition of the range, inclusive.")
 @click.option("--partition", "partitions", multiple=True, metavar="PARTITION",
               help="A partition, instead of a range; may be repeated.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
@@ -42,7 +42,7 @@ PARTITION_STATES = tuple(state.value for state in PartitionState)
 @click.option("--parallelism", type=click.IntRange(1, 1_000), default=4, show_default=True,
               help="Partitions in progress at a time.")  # fmt: skip
 @click.option("--order", type=click.Choice(("oldest", "newest")), default="oldest",
-              show_default=True, help="Partition that starts first.")  # fmt: skip
+              show_default=True, help="Which end of the range to start with.")  # fmt: skip
 @click.option("--existing", type=click.Choice(("incomplete", "missing", "all")),
               default="incomplete", show_default=True,
               help="Partitions to process: not completed, never started, or all.")  # fmt: skip
@@ -63,7 +63,8 @@ def backfill(app: App, /, **given: Any) -> None:
     """Process a range of partitions in the background, a bounded number at a time.
 
     Partitions that are complete or in progress are skipped. The scheduler process executes it, so
-    it continues when this command ends: `penstock backfills` lists, pauses, resumes and cancels.
+    it continues when this command ends: `penstock backfills` lists, pauses, resumes and cancels
+    backfills.
 
     Preview the effect first: `penstock backfill nba --from 2025-11-01 --to 2025-11-30 --dry-run`.
     """
@@ -276,7 +277,7 @@ def _print_backfill(one: Backfill, now: int) -> None:
 
 
 def _watch(client: UseCaseGroups, one: Backfill) -> None:
-    """Show a progress bar until a backfill has ended; leaving it changes nothing."""
+    """Show a progress bar until a backfill ends; interrupting it does not stop the backfill."""
     # Imported here because importing rich takes 100 ms.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

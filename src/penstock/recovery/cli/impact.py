@@ -14,4 +14,4 @@ def print_impact(impact: BlastRadius, *, is_dry_run: bool) -> None:
     for effect in impact.effects:
         click.echo(output.escape_control(f"  {effect.kind:<10} {effect.text}"))
     if is_dry_run:
-        click.echo(f"Nothing was changed. To do it: {output.escape_control(impact.command)}")
+        click.echo(f"Nothing was changed. To apply it: {output.escape_control(impact.command)}")

@@ -18,7 +18,8 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 @click.command("replay", cls=Command)
 @click.argument("pipeline")
 @click.argument("partition")
-@click.option("--from", "phase", metavar="PHASE", help="Phase to start with; all if omitted.")
+@click.option("--from", "phase", metavar="PHASE",
+              help="Phase to start with. Default: the entry phases.")  # fmt: skip
 @click.option("--processor", "processors", multiple=True, metavar="NAME",
               help="Run only this processor of its phase; may be repeated.")  # fmt: skip
 @click.option("--entity", "entities", multiple=True, metavar="KIND:ID",
@@ -175,5 +176,5 @@ def slowest(app: App, /, *, since: str | None, **given: Any) -> None:
             "LONGEST": lambda one: output.format_span(one.longest),
             "TOTAL": lambda one: output.format_span(one.total),
         },
-        empty="No successful runs in this time.",
+        empty="No successful runs in this period.",
     )

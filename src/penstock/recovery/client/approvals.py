@@ -59,12 +59,12 @@ def approval_impact(tx: Tx, names: NameResolver, intervention_id: str) -> BlastR
     effects = [
         *work_effects(affected, 1, estimate),
         *listed_effect(
-            "changes", f"{where} starts without {without} and is degraded, and so is what follows.",
+            "changes", f"{where} starts without {without} and is degraded, as are later phases.",
             missing, count=max(1, len(missing)),
         ),
         *slo_effects(plan.mode.slo_us, None if config is None else config.sla_us, mode, estimate),
         *listed_effect(
-            "undo", "The override can be revoked; phases that started under it go on.", [], count=1
+            "undo", "The override can be revoked; phases it started continue.", [], count=1
         ),
     ]  # fmt: skip
     return blast_radius(

@@ -66,11 +66,11 @@ class ChosenPartitions(NamedTuple):
     plan: Plan
     partitions: list[str]
     skipped: dict[str, str]
-    """Reasons by partition."""
+    """Reason for each skipped partition, by name."""
 
     @property
     def config_id(self) -> int:
-        """Key of the config, 0 without one."""
+        """Key of the config; 0 if there is none."""
         return 0 if self.config is None else self.config.config_id
 
     @property
@@ -157,7 +157,7 @@ def backfill_impact(tx: Tx, request: BackfillRequest, chosen: ChosenPartitions) 
         *slo_effects(plan.mode.slo_us, sla_us, chosen.mode, one),
         *listed_effect(
             "undo",
-            "Can be paused, resumed and cancelled; data that was written stays.",
+            "Can be paused, resumed and cancelled; written data is kept.",
             [],
             count=1 if starts else 0,
         ),
@@ -233,7 +233,7 @@ def customer_key_of(tx: Tx, names: NameResolver, customer: str) -> CustomerKey |
 
 
 def phases_run(plan: Plan, starts: Sequence[str], *, no_downstream: bool) -> list[str]:
-    """Return the phases that a flow runs; starts: those it begins with, empty for the entries."""
+    """Return the phases that a flow runs; starts: the first ones, empty for the entry phases."""
     begins = list(starts) or [phase.name for phase in plan.phases if not phase.after]
     if no_downstream:
         chosen = set(begins)

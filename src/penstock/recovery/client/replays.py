@@ -114,7 +114,7 @@ def replay_impact(tx: Tx, request: FlowReplay, chosen: ChosenReplay) -> BlastRad
         ),
         *slo_effects(plan.mode.slo_us, sla_us, target.mode, estimate),
         *listed_effect(
-            "undo", "The new flow can be cancelled; data that was written stays.", [], count=1
+            "undo", "The new flow can be cancelled; written data is kept.", [], count=1
         ),
     ]  # fmt: skip
     if request.entities is not None:
@@ -164,7 +164,7 @@ def replay_open(
         only=chosen.only,
     )
     for older in target.superseded:
-        why = f"superseded by a replay that {who} asked for{reason}"
+        why = f"superseded by a replay that {who} requested{reason}"
         flow_close(tx, older.flow_id, who, why, stops_running=request.force)
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
@@ -185,7 +185,7 @@ def replay_open(
 def _entry(
     flow_id: int, key: CustomerKey, request: FlowReplay, chosen: ChosenReplay, who: str
 ) -> Entry:
-    """Return the journal entry of a person's request and its reason."""
+    """Return the journal entry of a user's request and its reason."""
     detail = {
         "from": list(chosen.starts),
         "processors": sorted(f"{phase}.{name}" for phase, name in chosen.only),
@@ -197,7 +197,7 @@ def _entry(
 
 
 def _processors(info: PipelineInfo, request: FlowReplay) -> frozenset[tuple[str, str]]:
-    """Return phase and name of the processors that a request names."""
+    """Return the phase and the name of each processor that a request names."""
     known = [(row.phase, row.name) for row in info.processors if row.is_current]
     found = set()
     for text in request.processors:
@@ -241,7 +241,7 @@ def _check_undone(tx: Tx, request: FlowReplay, target: TriggerTarget, affected: 
 
 
 def _check_entities(plan: FlowPlan, request: FlowReplay, only: frozenset[tuple[str, str]]) -> None:
-    """Raise InvalidInput unless every processor that it starts with accepts these entities."""
+    """Raise InvalidInput unless all processors that a replay starts with accept these entities."""
     assert request.entities is not None
     report_from(request.entities)
     for key in _incremental(plan, request.phase, only):

@@ -77,7 +77,7 @@ def _print_made(detail: RunDetail) -> None:
     if detail.actions:
         click.echo("Actions")
     for one in detail.actions[:ENTRIES_SHOWN]:
-        again = "  (done before under this key)" if one.is_repeat else ""
+        again = "  (already done under this key)" if one.is_repeat else ""
         shown = " ".join(filter(None, (one.target, one.partition)))
         click.echo(f"  {one.kind:<8}{output.escape_control(shown)} → {one.subject}{again}")
     if len(detail.actions) > ENTRIES_SHOWN:
@@ -163,7 +163,7 @@ def state_text(run: Run) -> str:
 
 
 def time_taken(run: Run, now: int) -> str:
-    """Return how long a run has been executing, or took."""
+    """Return how long a run has been executing, or how long it took."""
     if run.started_at is None:
         return "-"
     return output.format_span((run.finished_at or to_datetime(now)) - run.started_at)

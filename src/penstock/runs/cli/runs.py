@@ -65,8 +65,8 @@ def runs() -> None:
     "--waits",
     type=click.Choice(tuple(MARKS)),
     metavar="WHY",
-    help="Only pending runs that are ready, later, paused, blocked, limited, gated or suspended, "
-    "or waiting: one of the last four.",
+    help="Only pending runs with this admission: ready, later, paused, blocked, limited, gated or "
+    "suspended; waiting covers the last four.",
 )
 @click.option(
     "--dead/--not-dead", "is_dead", default=None, help="Only dead letters, or all others."
@@ -83,8 +83,8 @@ def runs() -> None:
               help="Only runs that ended before this ISO time or age.")  # fmt: skip
 @click.option("--sla-breached", is_flag=True, help="Only runs that missed their SLA.")
 @click.option("--sort", type=click.Choice(tuple(SORTED_STATES)), metavar="ORDER", default="newest",
-              help="newest; running_for or waiting_for: longest first; ended_at: last "
-              "first.")  # fmt: skip
+              help="newest; running_for or waiting_for: longest first; ended_at: most "
+              "recent first.")  # fmt: skip
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
 @click.option("--cursor", metavar="TEXT", help="Cursor from the previous page.")
 @click.option(
@@ -140,7 +140,7 @@ def counts(app: App, /, **given: Any) -> None:
 
     app.emit(found, print_text)
     if found.completed is None:
-        app.hint("Ended runs are counted without --pipeline and --processor.")
+        app.hint("Ended runs are counted only without --pipeline and --processor.")
 
 
 def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> None:
@@ -323,7 +323,7 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool, retry: bool) -> N
         "cancelled": "is cancelled.",
         "asked": "is running; its worker will ask the processor to stop at the next heartbeat. If "
         f"the processor ignores that: penstock runs cancel --force {run_id}",
-        "forced": "is ended as FAILED. The code that executes it may keep running until it returns "
+        "forced": "ended as FAILED. The code that executes it may keep running until it returns "
         "or its worker is replaced.",
     }
     record = done if made is None else {**to_json_value(done), "new_run_id": made}
@@ -334,7 +334,7 @@ def cancel(app: App, run_id: str, reason: str, *, force: bool, retry: bool) -> N
 @runs.command("retry")
 @click.argument("run_ids", type=RUN, nargs=-1, required=True)
 @click.option("--param", "param", multiple=True, metavar="KEY=VALUE",
-              help="Set a parameter instead of keeping those of the run.")  # fmt: skip
+              help="Change one parameter; the others keep the run's values.")  # fmt: skip
 @click.option(
     "--config-parameters",
     is_flag=True,
@@ -372,7 +372,7 @@ def retry(
 
 
 def _edited(client: UseCaseGroups, run_id: str, param: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the parameters of a run with those of `--param`; None to keep them."""
+    """Return the parameters of a run, changed by `--param`; None to keep them."""
     if not param:
         return None
     return {**(client.runs.get(run_id).parameters or {}), **parse_pairs(param, "param")}

@@ -1,4 +1,4 @@
-"""Filters and orders of a list of runs, as the API, the command line and the pages have them."""
+"""Filters and sort orders of a list of runs, shared by the API, the command line and the pages."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ MARKS: Final[dict[str, tuple[int, int]]] = {
     **{name: (mark, mark) for mark, name in ADMISSION_NAMES.items()},
     "waiting": (WAITING[0], WAITING[-1]),
 }
-"""First and last mark of admission of each filter."""
+"""First and last admission mark that each filter matches."""
 SORTED_STATES: Final[dict[str, tuple[str, ...]]] = {
     "newest": tuple(RunState),
     "running_for": ("RUNNING",),
     "waiting_for": ("PENDING",),
     "ended_at": ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED"),
 }
-"""States of the runs that each order has."""
+"""States of the runs that each sort order lists."""
 
 _START = Meta(description="First scheduled time to return, as a date or an ISO 8601 time.")
 _END = Meta(description="Return only runs scheduled before this date or time.")
@@ -63,7 +63,7 @@ _SEARCH = Meta(
 )
 _SORT = Meta(
     description="`newest`; `running_for`: running runs, longest first; `waiting_for`: pending runs "
-    "that are due, oldest first; `ended_at`: ended runs, the last one first.",
+    "that are due, oldest first; `ended_at`: ended runs, most recent first.",
 )
 RunOrder: TypeAlias = Annotated[RunSort, _SORT]
 Before: TypeAlias = Annotated[
@@ -141,7 +141,7 @@ def _check_choice(field: str, value: object, options: Collection[str]) -> None:
 
 
 def _searched(text: str) -> int | None:
-    """Return the run that a search names; ids are scrambled, so only a whole one is found."""
+    """Return the run that a search names; ids are scrambled, so only a complete id is found."""
     check_text("search", text)
     return decode_or_none("run", text)
 

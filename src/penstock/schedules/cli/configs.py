@@ -370,7 +370,7 @@ def ledger(app: App, config_id: str, limit: int) -> None:
 
 
 def _edited(client: UseCaseGroups, wanted: ConfigEdit) -> ConfigEditStep:
-    """Change, or only check, all configs that match, step by step; return the sum of the steps."""
+    """Change, or only check, all configs that match, in steps; return the total of all steps."""
     step = client.recovery.edit_configs(wanted)
     changed, refused, unchanged = list(step.changed), list(step.refused), step.unchanged
     while step.next_after is not None:
@@ -385,8 +385,8 @@ def _edited(client: UseCaseGroups, wanted: ConfigEdit) -> ConfigEditStep:
 
 def _print_edited(step: ConfigEditStep) -> None:
     verb = "would change" if step.is_dry_run else "changed"
-    click.echo(f"{output.plural(len(step.changed), 'config')} {verb}, {step.unchanged} are like "
-               f"this already, {len(step.refused)} refused.")  # fmt: skip
+    click.echo(f"{output.plural(len(step.changed), 'config')} {verb}, {step.unchanged} already "
+               f"match, {len(step.refused)} refused.")  # fmt: skip
     for one in step.changed[:EDITS_SHOWN]:
         words = ", ".join(f"{name} {one.before.get(name)} -> {value}"
                           for name, value in one.after.items())  # fmt: skip

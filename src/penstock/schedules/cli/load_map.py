@@ -105,6 +105,7 @@ def _print_plan(app: App, plan: JitterPlan) -> None:
         click.echo(f"  {one.config_id}  {one.customer}  starts {delay} later")
     if plan.without_tolerance:
         app.hint(
-            f"{output.plural(plan.without_tolerance, 'config')} stay: nothing was agreed with "
-            "their customers. Give --tolerance, or penstock customers set ID --start-tolerance 15m"
+            f"{output.plural(plan.without_tolerance, 'config')} not moved: their customers "
+            "have no tolerance. Pass --tolerance, or: penstock customers set ID "
+            "--start-tolerance 15m"
         )

@@ -131,7 +131,7 @@ def _inactive_reason(old: ConfigRow, draft: ConfigInput, reason: str) -> str | N
     """Return why the config is inactive; a change that leaves it inactive keeps the old reason."""
     if draft.is_active:
         return None
-    return (reason or "disabled by hand") if old.is_active else old.inactive_reason
+    return (reason or "disabled manually") if old.is_active else old.inactive_reason
 
 
 def _update_schedule(tx: Tx, old: ConfigRow, draft: ConfigInput, cadence: int | None) -> None:

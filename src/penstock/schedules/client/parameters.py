@@ -58,10 +58,10 @@ DeleteReason: TypeAlias = Annotated[
 TriggerSource: TypeAlias = Annotated[
     str, Meta(description="Trigger source to record on the runs.", max_length=64)
 ]
-WindowStart: TypeAlias = Annotated[Time, Meta(description="Start of the window, included.")]
+WindowStart: TypeAlias = Annotated[Time, Meta(description="Start of the window, inclusive.")]
 WindowEnd: TypeAlias = Annotated[
     Time | None,
-    Meta(description="End of the window, excluded; a minute after its start if omitted."),
+    Meta(description="End of the window, exclusive; a minute after its start if omitted."),
 ]
 PreviewCount: TypeAlias = Annotated[
     int, Meta(description="Number of occurrences to return.", ge=1, le=PREVIEW_MAX)

@@ -1,8 +1,8 @@
 """`python -m penstock.testing.postgres [FOLDER]`: a PostgreSQL server for trials, until Ctrl-C.
 
-It needs the binaries of the extra `dev`, or of a PostgreSQL that is installed. The data stays in
-FOLDER (`pgdata` here unless named); commits are durable. Anyone on this machine can connect, so it
-is not for production.
+It needs the binaries of the extra `dev`, or of an installed PostgreSQL. The data stays in FOLDER
+(by default `pgdata` in the current folder); commits are durable. Anyone on this machine can
+connect, so it is not for production.
 """
 
 import signal
@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
             click.echo("Ctrl-C stops it; the data stays in " + str(folder))
             stopping.wait()
     except PostgresUnavailable as error:
-        sys.exit(f"Error: {error}. Name another FOLDER if that one cannot be used.")
+        sys.exit(f"Error: {error}. Use another FOLDER if that one cannot be used.")
 
 
 if __name__ == "__main__":

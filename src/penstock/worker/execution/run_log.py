@@ -1,10 +1,10 @@
 """The log entries of one execution, until they are stored.
 
 Every record of standard logging that the processor's thread or task creates is kept, and all
-entries of `run.log` from INFO on, regardless of logger levels. A record factory finds the current
-run, as tracing libraries do: a handler on the root logger would change where other entries go. The
-first ENTRIES_HEAD entries are stored as they come, then only the last ENTRIES_TAIL ones with the
-end; the entries between them are counted.
+entries of `run.log` at INFO and above, regardless of logger levels. A record factory finds the
+current run, as tracing libraries do: a handler on the root logger would change where other entries
+go. The first ENTRIES_HEAD entries are stored as they arrive. Of the others, only the last
+ENTRIES_TAIL are stored, when the run ends; the entries in between are counted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RunLog:
             if is_end and self._tail:
                 left_out = self._count - self._taken - len(self._tail)
                 if left_out:
-                    note = f"{left_out:,} entries are not kept"
+                    note = f"{left_out:,} entries were not kept"
                     entries.append(LogEntryRow(self._tail[0].at, "INFO", "penstock", note))
                 entries.extend(self._tail)
                 self._tail.clear()
@@ -130,7 +130,7 @@ def capture_records() -> None:
 
 
 def encoded(entries: list[LogEntryRow]) -> str:
-    """Return entries as they are stored."""
+    """Encode entries for storage."""
     return msgspec.json.encode(entries).decode()
 
 

@@ -62,7 +62,7 @@ class Mover:
 
     async def move(self, spec: SubscriptionSpec, topic: StreamFacts, failure: GivenUp) -> bool:
         """Copy a message to the dead-letter topic; return False if it is no longer stored."""
-        import nats.js.errors  # on use: an optional dependency
+        import nats.js.errors  # optional dependency, imported on use
 
         assert spec.dead_letter_topic is not None
         prefix = self._connection.options.prefix
@@ -106,7 +106,7 @@ class Mover:
             stream, consumer = str(body["stream"]), str(body["consumer"])
             sequence, deliveries = int(body["stream_seq"]), int(body["deliveries"])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            log.warning("an advisory of NATS could not be read: %r", advisory.data[:200])
+            log.warning("a NATS advisory could not be read: %r", advisory.data[:200])
             return 0
         if not stream.startswith(f"{self._connection.options.prefix}_"):
             return 0

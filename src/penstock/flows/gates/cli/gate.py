@@ -247,7 +247,8 @@ def backtest(app: App, /, **given: Any) -> None:
             click.echo("The settings were applied to every mode; --mode chooses one.")
         if found.diverged:
             click.echo(
-                f"{output.plural(found.diverged, 'decision')} differ today without any change."
+                f"{output.plural(found.diverged, 'decision')} would be different today even "
+                "without the changed settings."
             )
         for move in found.moves:
             if move.then != move.now:
