@@ -60,28 +60,28 @@ class TestLeases:
 
     def test_kept(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """A message that is handled for longer than its deadline is not redelivered."""
-        clerk = Settler(make(sink, clock), bus)
+        settler = Settler(make(sink, clock), bus)
         publish(bus, 1)
         (delivery,) = bus.pull(SUB)
-        clerk.hold([delivery])
-        assert clerk.step() == pytest.approx(30)
+        settler.hold([delivery])
+        assert settler.step() == pytest.approx(30)
         for _ in range(6):
             clock.advance(seconds=30)
-            clerk.step()
+            settler.step()
             assert bus.pull(SUB) == []
         assert bus.extended == [60] * 6
-        clerk.end(delivery.ack_id, APPLIED)
-        assert clerk.step() is None
-        assert (clerk.held, bus.acks) == (0, [delivery.ack_id])
+        settler.end(delivery.ack_id, APPLIED)
+        assert settler.step() is None
+        assert (settler.held, bus.acks) == (0, [delivery.ack_id])
 
     def test_hold_max(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """After `hold_max` the lease is no longer extended and the message is redelivered."""
-        clerk = Settler(make(sink, clock, hold_max="2m"), bus)
+        settler = Settler(make(sink, clock, hold_max="2m"), bus)
         publish(bus, 1)
-        clerk.hold(bus.pull(SUB))
+        settler.hold(bus.pull(SUB))
         for _ in range(20):
             clock.advance(seconds=30)
-            clerk.step()
+            settler.step()
         assert len(bus.extended) == 3
         assert bus.pull(SUB) == []  # this pull finds the lapsed delivery and delays it
         clock.advance(seconds=60)
@@ -89,17 +89,17 @@ class TestLeases:
 
     def test_lost(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
         """A lost lease is not extended again; the late ack changes nothing."""
-        clerk = Settler(make(sink, clock), bus)
+        settler = Settler(make(sink, clock), bus)
         publish(bus, 1)
         (delivery,) = bus.pull(SUB)
-        clerk.hold([delivery])
+        settler.hold([delivery])
         bus.extend(SUB, [delivery.ack_id], 0)
         clock.advance(seconds=3_600)
         (other,) = bus.pull(SUB)
-        assert clerk.step() == float("inf")
-        clerk.end(delivery.ack_id, APPLIED)
-        clerk.step()
-        assert clerk.held == 0
+        assert settler.step() == float("inf")
+        settler.end(delivery.ack_id, APPLIED)
+        settler.step()
+        assert settler.held == 0
         assert bus.ack(SUB, [other.ack_id]) == [SettleResult.DONE]
 
 
@@ -114,23 +114,23 @@ class TestSettling:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """While the transport is unavailable, settling is retried, then abandoned."""
-        clerk = Settler(make(sink, clock), bus)
+        settler = Settler(make(sink, clock), bus)
         publish(bus, 2)
         deliveries = bus.pull(SUB)
-        clerk.hold(deliveries)
+        settler.hold(deliveries)
         real = bus.ack
         monkeypatch.setattr(bus, "ack", _unavailable)
-        clerk.end(deliveries[0].ack_id, APPLIED)
-        assert clerk.step() == 0.2
-        assert clerk.held == 2
+        settler.end(deliveries[0].ack_id, APPLIED)
+        assert settler.step() == 0.2
+        assert settler.held == 2
         monkeypatch.setattr(bus, "ack", real)
-        clerk.step()
+        settler.step()
         assert bus.acks == [deliveries[0].ack_id]
         monkeypatch.setattr(bus, "ack", _unavailable)
-        clerk.end(deliveries[1].ack_id, APPLIED)
+        settler.end(deliveries[1].ack_id, APPLIED)
         for _ in range(SETTLE_TRIES):
-            clerk.step()
-        assert clerk.held == 0
+            settler.step()
+        assert settler.held == 0
 
     def test_many_in_few_calls(self, sink: Sink, bus: RecordingBus) -> None:
         """One `run_once` settles a batch with few calls."""
@@ -400,7 +400,7 @@ class TestLoop:
 def threads() -> Iterator[None]:
     """Check that no worker thread outlives its test."""
     yield
-    left = [t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-clerk")]
+    left = [t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-settler")]
     assert left == []
 
 

@@ -51,7 +51,9 @@ FIRST: Final = 90 * DAY
 PAGE: Final = 20_000
 """Maximum number of rows that one step folds."""
 TAIL: Final = 5_000
-"""Maximum number of rows counted on read."""
+"""Maximum number of unfolded rows that a report reads."""
+COUNTED: Final = 100_000
+"""Maximum number of unfolded runs that the database counts for a report: 160 a second for the lag."""
 ROWS_MAX: Final = 50_000
 """Maximum number of counters that one report reads."""
 SERIES_KEPT: Final = 100 * DAY
@@ -258,7 +260,7 @@ class Counters:
             "pipeline": self._pipeline,
             "quarter_us": QUARTER,
             "slow_us": SLOW_FROM,
-            "n": TAIL,
+            "n": COUNTED,
         }
         if self._customer is None:
             rows = self._tx.rows("run_tail", params)

@@ -67,7 +67,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a given phase."),
     "replay": (
         "recovery.cli.replay",
-        "Run a partition again from a phase on, in a new generation.",
+        "Run a partition again, starting at a phase, in a new generation.",
     ),
     "cancel": (
         "recovery.cli.replay",

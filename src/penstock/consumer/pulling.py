@@ -1,7 +1,7 @@
 """The pull worker: leases messages, submits them for handling, renews leases, settles messages.
 
     puller   pulls up to the free capacity, and waits in the transport's own long poll
-    clerk    settles finished messages in batches, and extends the deadlines of the others
+    settler  settles finished messages in batches, and extends the deadlines of the others
 
 Messages of one ordering key are handled one after another, in the order of the pull. If one is
 nacked, the rest of its key is released and pulled again after it.
@@ -228,7 +228,7 @@ class PullWorker:
         self._consumer = consumer
         self._transport = transport
         self._clock = consumer.options.clock
-        self._clerk = Settler(consumer, transport)
+        self._settler = Settler(consumer, transport)
         self._stop = threading.Event()
         self._futures: dict[str, Future[Disposition]] = {}
         self._lock = threading.Lock()
@@ -240,16 +240,16 @@ class PullWorker:
         """Pull, handle and settle up to `max_messages` once; return their number."""
         self._consumer.policy.read(self._transport)
         deliveries = self._transport.pull(self._consumer.name, max_messages=max_messages)
-        self._clerk.hold(deliveries)
+        self._settler.hold(deliveries)
         for delivery in deliveries:
             self._begin(delivery)
-        self._clerk.finish()
+        self._settler.finish()
         return len(deliveries)
 
     def start(self) -> None:
         """Start pulling on background threads."""
         assert not self._threads, "already started"
-        for target, name in ((self._pull, "pull"), (self._clerk.loop, "clerk")):
+        for target, name in ((self._pull, "pull"), (self._settler.loop, "settler")):
             thread = threading.Thread(target=target, name=f"penstock-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -270,11 +270,11 @@ class PullWorker:
         unstarted += [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
         for ack_id in unstarted:
             self._futures.pop(ack_id, None)
-            self._clerk.end(ack_id, None)
+            self._settler.end(ack_id, None)
         if unstarted:
             log.info("released %s unstarted messages of %s", len(unstarted), self._consumer.name)
         is_idle = self._drained()
-        self._clerk.stop()
+        self._settler.stop()
         settling.join()
         self._threads = []
         return is_idle
@@ -290,7 +290,7 @@ class PullWorker:
     def _pull(self) -> None:
         tries = 0
         while not self._stop.is_set():
-            free = self._clerk.wait_for_capacity(
+            free = self._settler.wait_for_capacity(
                 self._consumer.outstanding, self._queued, PULL_SECONDS
             )
             if free <= 0:
@@ -310,7 +310,7 @@ class PullWorker:
                 log.warning("pulling failed (%s), retrying in %s s", error, seconds)
                 self._clock.wait(self._stop, seconds)
                 continue
-            self._clerk.hold(deliveries)
+            self._settler.hold(deliveries)
             for delivery in deliveries:
                 self._begin(delivery)
             if not deliveries and self._clock.monotonic() - began < IDLE_SECONDS:
@@ -320,7 +320,7 @@ class PullWorker:
         """Wait for messages in progress, up to the `drain` time; flush incomplete batches."""
         for _ in range(1 + int(self._consumer.options.seconds("drain") / DRAIN_CHECK_SECONDS)):
             self._consumer.flush()
-            if self._clerk.wait_until_idle(DRAIN_CHECK_SECONDS):
+            if self._settler.wait_until_idle(DRAIN_CHECK_SECONDS):
                 return True
         return False
 
@@ -344,7 +344,7 @@ class PullWorker:
             end = None if done.cancelled() else done.result()
             if end is not None:
                 self._futures.pop(delivery.ack_id, None)
-                self._clerk.end(delivery.ack_id, end)
+                self._settler.end(delivery.ack_id, end)
             if delivery.ordering_key:
                 self._continue(delivery.ordering_key, end)
 
@@ -364,7 +364,7 @@ class PullWorker:
             self._submit(following)
             return
         for delivery in queue:
-            self._clerk.end(delivery.ack_id, None)
+            self._settler.end(delivery.ack_id, None)
 
     def _take_queued(self) -> list[str]:
         """Empty the queues of all keys; return the ack ids."""

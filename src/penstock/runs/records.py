@@ -162,7 +162,7 @@ class Run(Record):
     result: Any = field(name="result_summary")
     """JSON that the processor reported as its result; null if it reported none."""
     error_type: str | None
-    """Short name of the error's kind; null unless the run failed."""
+    """Error type; null unless the run failed."""
     error_class: str | None
     """Class of the exception, such as `KeyError`; null if none was reported."""
     error_details: Any

@@ -1,4 +1,4 @@
--- API keys and the server's own secrets; whether tenant isolation is available.
+-- API keys and the server's own secrets.
 
 -- fragment: key_columns
 -- In the order of keys.KeyRow.
@@ -29,7 +29,7 @@ WHERE k.key_id > :after AND (CAST(:customer AS bigint) IS NULL OR k.customer = :
 ORDER BY k.key_id LIMIT :limit;
 
 -- name: key_rotate
--- Replace a key's secret; the old one stays valid for a while. Revoked keys are left alone.
+-- Replace a key's secret; the old one stays valid for a while. Revoked keys are not changed.
 -- scope: system (keys belong to the installation)
 UPDATE api_keys SET previous_hash = hash, previous_until = {{now}} + :overlap_us, hash = :hash
 WHERE key_id = :key_id AND revoked_at IS NULL RETURNING previous_until;

@@ -28,7 +28,7 @@ FROM alert_notice_items i JOIN alert_notices n ON n.notice_id = i.notice_id
 WHERE i.alert_id {{any ids}} ORDER BY n.notice_id;
 
 -- name: alert_rule_counts
--- Alerts by rule: when the last one opened, how many are open.
+-- Alerts by rule: when the last one opened, and how many are open.
 -- scope: system (operators)
 SELECT rule, max(opened_at), sum(CASE WHEN state <> 'resolved' THEN 1 ELSE 0 END)
 FROM alerts GROUP BY rule;
@@ -144,7 +144,7 @@ DELETE FROM alert_changes WHERE change_id IN (
 RETURNING change_id, alert_id, kind, severity, at;
 
 -- name: alert_changes_oldest
--- Time of the oldest change that waits, and the current time.
+-- Time of the oldest waiting change, and the current time.
 -- scope: system (alert sender)
 SELECT (SELECT at FROM alert_changes ORDER BY change_id LIMIT 1), {{now}};
 
@@ -179,7 +179,7 @@ SELECT :notice_id, batch.alert_id, batch.severity, batch.message, batch.at FROM 
 WHERE true ON CONFLICT (notice_id, alert_id) DO NOTHING;
 
 -- name: alert_notice_items
--- What a notice says, with the alerts as they are now.
+-- The content of a notice, with the alerts as they are now.
 -- scope: system (alert sender)
 SELECT i.alert_id, i.severity, i.message, i.at, a.rule, c.customer_id, a.pipeline, a.subject_kind,
     a.subject, a.detail, a.opened_at, a.acknowledged_by, a.note, a.closed_by
@@ -188,7 +188,7 @@ LEFT JOIN customers c ON c.customer = a.customer
 WHERE i.notice_id = :notice_id ORDER BY i.alert_id LIMIT :limit;
 
 -- name: alert_channel_declare
--- Store the declaration of a channel; what happened to it stays.
+-- Store the declaration of a channel; its results are kept.
 -- scope: system (alert sender)
 -- batch: name text, kind text, target text, routes text, fallback text
 INSERT INTO alert_channels (name, kind, target, routes, fallback, declared_at)
@@ -206,7 +206,7 @@ SELECT h.name, h.kind, h.target, h.routes, h.fallback, h.declared_at, h.last_sen
 FROM alert_channels h ORDER BY h.name LIMIT 1000;
 
 -- name: alert_channels_health
--- How channels do, for the choice of fallbacks.
+-- Health of channels, for choosing fallbacks.
 -- scope: system (alert sender)
 SELECT name, failures, failing_since FROM alert_channels;
 
@@ -256,7 +256,7 @@ UPDATE alert_channels SET failures = 0, failing_since = NULL, last_sent_at = {{n
 WHERE name = :name;
 
 -- name: alert_channel_failed
--- Record a failure of a channel, free it, and say when it is tried again.
+-- Record a failure of a channel, end its lease, and set the time of its next attempt.
 -- scope: system (alert sender)
 UPDATE alert_channels SET failures = failures + 1, last_error = :error, last_error_at = {{now}},
     next_try_at = {{now}} + :delay_us, until_at = 0,
@@ -274,7 +274,7 @@ UPDATE alert_channels SET last_error = :error, last_error_at = {{now}} WHERE nam
 UPDATE alert_channels SET next_try_at = 0 WHERE name = :name RETURNING name;
 
 -- name: alert_notices_move
--- Give notices of a failing channel that have waited for a time to its fallback.
+-- Move notices that have waited for a failing channel to its fallback.
 -- scope: system (alert sender)
 UPDATE alert_notices SET origin = channel, channel = :fallback
 WHERE channel = :channel AND state = 'waiting' AND origin IS NULL
@@ -282,7 +282,7 @@ WHERE channel = :channel AND state = 'waiting' AND origin IS NULL
     AND EXISTS (SELECT 1 FROM alert_channels h WHERE h.name = :channel AND h.until_at <= {{now}});
 
 -- name: alert_notices_give_up
--- Give up notices that have waited too long.
+-- Abandon notices that have waited too long.
 -- scope: system (alert sender)
 UPDATE alert_notices SET state = 'dead', ended_at = {{now}},
     last_error = coalesce(last_error, 'no process has this channel')
@@ -330,7 +330,7 @@ DELETE FROM alert_notices WHERE notice_id IN (
     SELECT notice_id FROM alert_notices WHERE ended_at < :before ORDER BY ended_at LIMIT :n);
 
 -- name: alert_notice_items_prune
--- Delete what deleted notices said.
+-- Delete the content of deleted notices.
 -- scope: system (pruner)
 DELETE FROM alert_notice_items WHERE notice_id IN (
     SELECT i.notice_id FROM alert_notice_items i
@@ -345,7 +345,7 @@ DELETE FROM silences WHERE silence_id IN (
     AND NOT EXISTS (SELECT 1 FROM alerts a WHERE a.silence = silences.silence_id);
 
 -- name: alert_changes_prune
--- Delete changes that no alert sender has read for long.
+-- Delete changes that no alert sender has read for a long time.
 -- scope: system (pruner)
 DELETE FROM alert_changes WHERE change_id IN (
     SELECT change_id FROM alert_changes WHERE at < :before ORDER BY change_id LIMIT :n);

@@ -1,7 +1,7 @@
--- What rules measure. Every statement reads a bounded number of rows, however long history is.
+-- Measurements for rules. Every statement reads a bounded number of rows, however long history is.
 
 -- name: measure_dead_letters
--- Open dead letters by origin: number (of the oldest ones), oldest, customer if it is one.
+-- Open dead letters by origin: number (of the oldest ones), oldest, and the customer if there is only one.
 -- scope: system (alert evaluator)
 SELECT d.subscription, d.processor, count(*), min(d.died_at), min(d.customer), max(d.customer)
 FROM (SELECT subscription, processor, died_at, customer FROM dead_letters
@@ -18,7 +18,7 @@ FROM (SELECT subscription, processor, customer FROM dead_letters
 GROUP BY d.subscription, d.processor;
 
 -- name: measure_pools
--- For each pool: ready runs (up to a bound), since when the next ones wait, live workers.
+-- For each pool: ready runs (up to a bound), since when the next ones have waited, live workers.
 -- scope: system (alert evaluator)
 SELECT p.pool, p.name,
     (SELECT count(*) FROM (SELECT 1 FROM runs r WHERE r.pool = p.pool AND r.admission = 0
@@ -31,8 +31,8 @@ SELECT p.pool, p.name,
 FROM pools p;
 
 -- name: measure_pool_flood
--- The customer with most ready runs of a pool (of a bounded number), how many, and what the live
--- workers of the pool can do at a time.
+-- The customer with the most ready runs of a pool (of a bounded number), their number, and the
+-- total concurrency of the live workers of the pool.
 -- scope: system (alert evaluator)
 SELECT c.customer_id, count(*), (SELECT coalesce(sum(s.slots), 0) FROM sessions s
     WHERE s.pool = :pool AND s.kind = 'worker' AND s.until_at >= {{now}} AND NOT s.is_draining)
@@ -40,12 +40,12 @@ FROM (SELECT r.customer FROM runs r WHERE r.pool = :pool AND r.admission = 0 LIM
 JOIN customers c ON c.customer = b.customer GROUP BY c.customer_id ORDER BY 2 DESC LIMIT 1;
 
 -- name: measure_schedule
--- Since when the next occurrence is due.
+-- Time since which the next occurrence has been due.
 -- scope: system (alert evaluator)
 SELECT min(next_run_time) FROM schedule;
 
 -- name: measure_held_runs
--- Held runs: over their time, and asked to stop long ago; the oldest of each.
+-- Held runs over their maximum time, and those asked to stop long ago; the oldest of each.
 -- scope: system (alert evaluator)
 SELECT coalesce(sum(CASE WHEN r.started_at + r.max_execution_us < {{now}} THEN 1 ELSE 0 END), 0),
     coalesce(sum(CASE WHEN r.cancel_requested_at < {{now}} - :patience_us THEN 1 ELSE 0 END), 0),
@@ -54,7 +54,7 @@ SELECT coalesce(sum(CASE WHEN r.started_at + r.max_execution_us < {{now}} THEN 1
 FROM runs r WHERE r.admission = 9;
 
 -- name: measure_ended_runs
--- Runs that ended since an hour, by state.
+-- Runs that ended since the start of an hour, by state.
 -- scope: system (alert evaluator)
 SELECT final_state, sum(runs) FROM run_sums WHERE hour_at >= :since GROUP BY final_state;
 
@@ -64,7 +64,8 @@ SELECT final_state, sum(runs) FROM run_sums WHERE hour_at >= :since GROUP BY fin
 SELECT coalesce(sum(sla_breaches), 0) FROM run_sums WHERE hour_at >= :since;
 
 -- name: measure_subscriptions
--- For each subscription that is not paused: acks and nacks since an hour, its oldest message.
+-- For each subscription that is not paused: acks and nacks since the start of an hour, and its
+-- oldest message.
 -- scope: system (alert evaluator)
 SELECT s.subscription, s.name, s.customer,
     (SELECT sum(d.acked) FROM delivery_sums d
@@ -95,17 +96,17 @@ SELECT s.processor, p.name, s.name FROM processors s
 JOIN pipelines p ON p.pipeline = s.pipeline WHERE s.processor {{any ids}};
 
 -- name: measure_subscription_names
--- Names of subscriptions, also deleted ones.
+-- Names of subscriptions, including deleted ones.
 -- scope: system (alert evaluator)
 SELECT subscription, name FROM subscriptions WHERE subscription {{any ids}};
 
 -- name: alert_conditions_read
--- Conditions that hold, since when.
+-- Conditions that hold, and since when.
 -- scope: system (alert evaluator)
 SELECT dedupe_key, since_at FROM alert_conditions;
 
 -- name: alert_conditions_keep
--- Record conditions that hold; the time since when stays.
+-- Record conditions that hold; the time since which they hold is kept.
 -- scope: system (alert evaluator)
 -- batch: dedupe_key text, rule text
 INSERT INTO alert_conditions (dedupe_key, rule, since_at, last_at)

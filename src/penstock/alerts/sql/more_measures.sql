@@ -1,4 +1,4 @@
--- What rules measure of processes, deliveries, flows and limits; every statement is bounded.
+-- Measurements of processes, deliveries, flows and limits for rules; every statement is bounded.
 
 -- name: process_minutes_add
 -- Add counts of a process to the current minute.
@@ -21,7 +21,7 @@ DELETE FROM process_minutes WHERE (metric, minute_at, bucket) IN (
 SELECT metric, minute_at, bucket, n FROM process_minutes WHERE minute_at > :since;
 
 -- name: measure_dead_letter_growth
--- Open dead letters of the last minutes by origin, and those that were resolved meanwhile.
+-- Open dead letters of the last minutes by origin, and those resolved in the same time.
 -- scope: system (alert evaluator)
 SELECT g.subscription, g.processor, coalesce(s.name, p.name, 'unknown'), l.name, sum(g.died),
     sum(g.resolved)
@@ -86,7 +86,7 @@ FROM subscriptions s WHERE s.deleted_at IS NULL AND NOT s.is_paused
 ON CONFLICT (subscription, at) DO NOTHING;
 
 -- name: backlog_samples_read
--- Samples since a time, in their order.
+-- Samples since a time, in order.
 -- scope: system (alert evaluator)
 SELECT subscription, at, backlog FROM backlog_samples WHERE at >= :since ORDER BY at;
 
@@ -129,7 +129,7 @@ JOIN pipelines l ON l.pipeline = s.pipeline
 GROUP BY s.pipeline, l.name, s.mode, s.phase;
 
 -- name: measure_failing_tables
--- How often checks of tables found them missing or short, since a day.
+-- How often checks found tables missing or incomplete since a day.
 -- scope: system (alert evaluator)
 SELECT k.pipeline, l.name, k.relation, sum(k.missing + k.degraded)
 FROM check_counts k JOIN pipelines l ON l.pipeline = k.pipeline
@@ -168,7 +168,7 @@ GROUP BY 1, 2, 3, w.flow_id, coalesce({{pg:j.detail::json}}{{lite:j.detail}} ->>
 HAVING count(*) > 1 ORDER BY w.flow_id DESC LIMIT 1;
 
 -- name: measure_override_days
--- Overrides granted since a time, with what they are for.
+-- Overrides granted since a time, and what they apply to.
 -- scope: system (alert evaluator)
 SELECT o.pipeline, l.name, coalesce(o.processor, o.phase, ''), o.approved_at
 FROM (SELECT * FROM overrides WHERE approved_at >= :since ORDER BY approved_at DESC
@@ -176,7 +176,7 @@ FROM (SELECT * FROM overrides WHERE approved_at >= :since ORDER BY approved_at D
 JOIN pipelines l ON l.pipeline = o.pipeline;
 
 -- name: measure_limit_waits
--- Since when runs and other requests wait for limits.
+-- Time since which runs and other requests have waited for limits.
 -- scope: system (alert evaluator)
 SELECT w.limit_id, l.name, l.customer, w.asked_at
 FROM (SELECT * FROM (SELECT limit_id, lined_at AS asked_at FROM run_limits WHERE is_waiting
@@ -185,6 +185,6 @@ FROM (SELECT * FROM (SELECT limit_id, lined_at AS asked_at FROM run_limits WHERE
 JOIN limits l ON l.limit_id = w.limit_id;
 
 -- name: measure_sinks
--- The audit sinks, how far each has the journal, and the last error.
+-- The audit sinks, how far the journal was shipped to each, and the last error.
 -- scope: system (alert evaluator)
 SELECT sink, position, error FROM shipments WHERE relation = 'journal';

@@ -1,18 +1,18 @@
--- Analytics: rows of the logs to count, the counters, and what reports read of them.
+-- Analytics: log rows to count, the counters, and the queries of reports.
 
 -- name: analytics_horizon
--- Up to when the rows of a log are counted; locked, so that one process counts at a time.
+-- The time up to which the rows of a log are counted; locked, so that one process counts at a time.
 -- scope: system (the aggregator serves all customers)
 INSERT INTO counters (name, value) VALUES (:name, :start) ON CONFLICT (name) DO NOTHING;
 SELECT value FROM counters WHERE name = :name {{pg:FOR UPDATE}};
 
 -- name: analytics_horizon_set
--- Store up to when the rows of a log are counted.
+-- Store the time up to which the rows of a log are counted.
 -- scope: system (counters have no customer)
 UPDATE counters SET value = :value WHERE name = :name;
 
 -- fragment: analytics_run_columns
--- In the order of `rows.EndedRun`.
+-- In the order of `rows.HistoryRun`.
 h.run_id, h.customer, h.processor, h.finished_at, h.finished_at - coalesce(h.started_at, h.finished_at),
     h.final_state, h.was_retried, h.sla_breach_us > 0, h.error_type,
     CASE WHEN h.final_state NOT IN ('COMPLETED', 'CANCELLED') THEN substr(h.error_details, 1, 2000) END
@@ -52,7 +52,7 @@ GROUP BY k.at, k.processor
 {{run_tail_counts}} {{run_tail_end}};
 
 -- name: run_tail_customer
--- The same of one customer.
+-- The same for one customer.
 {{run_tail_counts}} AND h.customer = :customer {{run_tail_end}};
 
 -- fragment: analytics_check_columns
@@ -221,7 +221,7 @@ ON CONFLICT (customer, day_at, pipeline, mode, state) DO UPDATE SET
     longest_us = greatest(flow_counts.longest_us, excluded.longest_us);
 
 -- name: run_series_read
--- Ended runs by a period of time.
+-- Ended runs by period.
 -- scope: system (customer 0 has the sums of all; a tenant's key passes its own)
 SELECT r.at - r.at % :bucket, sum(r.completed), sum(r.failed), sum(r.cancelled), sum(r.late)
 FROM run_counts r JOIN processors p ON p.processor = r.processor
@@ -373,7 +373,7 @@ DELETE FROM run_counts WHERE (customer, at, processor) IN (
     SELECT customer, at, processor FROM run_counts WHERE at < :before ORDER BY at LIMIT :n);
 
 -- name: slow_runs_prune
--- Forget slow runs, in chunks.
+-- Delete old slow runs, in chunks.
 -- scope: system (retention)
 DELETE FROM slow_runs WHERE run_id IN (
     SELECT run_id FROM slow_runs WHERE ended_at < :before ORDER BY ended_at LIMIT :n);

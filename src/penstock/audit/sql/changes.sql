@@ -1,4 +1,4 @@
--- What has changed since a position in the journal: hints for pages that are open.
+-- Changes since a position in the journal: hints for open pages.
 
 -- name: changes_end [postgres]
 -- The position before the entries of transactions that have not ended.
@@ -11,7 +11,7 @@ SELECT (SELECT max(cluster) FROM clusters), pg_snapshot_xmin(pg_current_snapshot
 SELECT 0, '0', coalesce((SELECT max(seq) FROM journal), 0);
 
 -- name: changes_after [postgres]
--- What the next entries are about, in commit-safe order.
+-- The subjects of the next entries, in commit-safe order.
 -- scope: system (each row names its customer, and only viewers who see it get a hint)
 SELECT j.xid::text, j.seq, j.kind, j.subject, j.customer,
     coalesce(j.to_state, '')
@@ -31,7 +31,7 @@ WHERE j.seq > :after_seq AND :after_xid IS NOT NULL AND j.cluster = :cluster
 ORDER BY j.seq LIMIT :n;
 
 -- name: changes_alerts
--- Figures that change with the alerts that are not resolved, by customer.
+-- Figures about unresolved alerts, by customer; they differ after each change.
 -- scope: system (as above)
 SELECT a.customer, count(*), sum(a.times), max(a.last_at), max(coalesce(a.acknowledged_at, 0)),
     sum(coalesce(a.silence, 0))

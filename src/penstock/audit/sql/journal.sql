@@ -58,7 +58,7 @@ WHERE j.seq > :after_seq AND :after_xid IS NOT NULL AND j.cluster = :cluster
 ORDER BY j.seq LIMIT :n;
 
 -- name: journal_sealed [postgres]
--- The entries of a block: those after the block before it, up to its last one.
+-- The entries of a block: those after the previous block, up to its last entry.
 -- scope: system (seals cover all customers)
 SELECT {{sealed_columns}}
 FROM journal j
@@ -133,7 +133,7 @@ VALUES (:from_seq, :to_seq, :to_xid, :cluster, :entries, :root, :previous, :head
 RETURNING block;
 
 -- name: seal_announce
--- Publish the head of a block with this transaction, if anybody subscribes to heads.
+-- Publish the head of a block with this transaction, if heads have a subscription.
 -- scope: system (system topics have no customer)
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 SELECT t.name, NULL, :payload, {{now}} FROM topics t
@@ -151,7 +151,7 @@ FROM seals WHERE block > :after ORDER BY block LIMIT :limit;
 SELECT block, head FROM seals WHERE block {{any blocks}};
 
 -- name: outbox_put
--- Insert a message that is sent with this transaction.
+-- Insert a message that is published once this transaction has committed.
 -- scope: system (system topics have no customer)
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 VALUES (:topic, :ordering_key, :payload, {{now}});
@@ -215,7 +215,8 @@ WHERE dedupe_key = :dedupe_key AND state <> 'resolved' RETURNING alert_id;
 
 -- name: alert_resolve_healthy
 -- Resolve alerts about failing configs that have succeeded since, and about misconfigured consumers
--- that have reported nothing for an hour: a message that they cannot handle comes back sooner.
+-- that have reported nothing for an hour: a message that they cannot handle is delivered again
+-- sooner.
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = 'penstock'
 WHERE state <> 'resolved' AND ((rule = 'config_failing' AND EXISTS (
@@ -230,7 +231,7 @@ SELECT {{alert_columns}}
 FROM alerts a LEFT JOIN customers c ON c.customer = a.customer WHERE a.alert_id {{any ids}};
 
 -- name: alert_resolve_quiet
--- Resolve alerts of a rule that have not recurred for a time.
+-- Resolve alerts of a rule that have not recurred for a given time.
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = 'penstock'
 WHERE rule = :rule AND state <> 'resolved' AND last_at <= {{now}} - :quiet_us;
@@ -281,7 +282,7 @@ j.cluster, '0', j.seq, j.at, j.kind, j.subject, c.customer_id, j.action, j.actor
 (:cluster IS NULL OR j.cluster = :cluster) AND :xid IS NOT NULL AND j.seq < :seq
 
 -- name: journal_window
--- The position behind the next entries, newest first; none if fewer are left. It bounds how many
+-- The position after the next entries, newest first; no row if fewer are left. It bounds how many
 -- entries a filter reads.
 -- scope: system (positions only)
 SELECT {{pg:j.xid::text}}{{lite:'0'}}, j.seq FROM journal j WHERE {{before_position}}

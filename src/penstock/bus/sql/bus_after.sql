@@ -27,7 +27,7 @@ SELECT d.state, d.round, d.attempt, d.epoch, d.replays FROM deliveries d
 WHERE d.subscription = :subscription AND d.message_id = :message_id;
 
 -- name: bus_generation_add
--- Insert a new generation of settled deliveries; deliveries in progress are left alone.
+-- Insert a new generation of settled deliveries; deliveries in progress are not changed.
 -- scope: system (the parameters name the customer)
 -- batch: message_id bigint, round bigint, epoch bigint, replays bigint, published_at bigint,
 --   copy_id bigint, ordering_key text, follows boolean, due_at bigint
@@ -97,7 +97,7 @@ SELECT message_id, epoch FROM deliveries
 WHERE subscription = :subscription AND published_at < :before ORDER BY message_id LIMIT :n;
 
 -- name: bus_oldest
--- Publishing time of the oldest waiting message.
+-- Publish time of the oldest waiting message.
 -- scope: system (the caller has checked the subscription's customer)
 SELECT published_at FROM deliveries WHERE subscription = :subscription
 ORDER BY message_id LIMIT 1;

@@ -86,8 +86,9 @@ b.message_id, row_number() OVER w AS place,
         THEN 0 ELSE 1 END) OVER w AS is_over
 
 -- name: bus_pull_run [postgres]
--- Lease what follows leased heads of ordering keys, in order, the same number of each key. The
--- state stays 3, a deadline says that it is leased: the key keeps one head.
+-- Lease the deliveries that follow leased heads of ordering keys, in order, the same number for
+-- each key. Their state stays 3 and a deadline marks them as leased, so that each key keeps one
+-- head.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text, message_id bigint
 WITH following AS MATERIALIZED (
@@ -156,7 +157,7 @@ FROM temp.leased h CROSS JOIN deliveries d ON d.subscription = :subscription
     ORDER BY l.message_id LIMIT :run_max)
 
 -- name: bus_return_run [postgres]
--- Return the rest of runs after given messages: not leased any more, and no attempt is counted.
+-- Return the rest of runs after given messages: no longer leased, and no attempt is counted.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text, message_id bigint
 UPDATE deliveries SET until_at = NULL, holder = NULL, attempt = attempt - 1
@@ -178,7 +179,7 @@ WHERE subscription = :subscription AND state = 3 AND until_at IS NOT NULL
             AND f.message_id IN {{later_of_run}});
 
 -- name: bus_contents
--- Contents of messages by id; the time of publishing need not be known.
+-- Contents of messages by id; the publish time is not needed.
 -- scope: system (the caller has checked the messages' customer)
 SELECT m.message_id, m.data, m.attributes, m.ordering_key FROM messages m
 WHERE m.message_id {{any ids}};
@@ -354,7 +355,7 @@ UPDATE deliveries SET state = 0 WHERE rowid IN (
         AND due_at <= {{now}} ORDER BY due_at LIMIT :n);
 
 -- name: bus_hasten [postgres]
--- Make deliveries of a subscription ready that wait after a failure, those due first.
+-- Make the deliveries of a subscription that wait after a failure ready, earliest due first.
 -- scope: system (the caller has checked the subscription's customer)
 UPDATE deliveries SET state = 0, due_at = {{now}} WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM deliveries WHERE subscription = :subscription AND state = 2 AND attempt > 0

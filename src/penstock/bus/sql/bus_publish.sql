@@ -16,7 +16,7 @@ SELECT pg_advisory_xact_lock(CAST(:topic % 2147483647 AS integer), k.place) FROM
 SELECT 1 WHERE :topic IS NULL;
 
 -- name: bus_message_ids [postgres]
--- Ids for messages to be written, and their publishing time.
+-- Ids for messages to be written, and their publish time.
 -- scope: system (sequence numbers only)
 SELECT nextval('message_seq'), {{now}} FROM generate_series(1, :n);
 

@@ -64,7 +64,7 @@ SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.customer = :customer AND s.name = :name AND s.deleted_at IS NULL;
 
 -- name: bus_subscription_get_by_key
--- A subscription by key, optionally also if it is deleted.
+-- A subscription by key, optionally even if it is deleted.
 -- scope: system (services, and callers that have checked its customer)
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.subscription = :subscription AND (:deleted OR s.deleted_at IS NULL);

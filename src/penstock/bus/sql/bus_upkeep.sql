@@ -14,7 +14,7 @@ DELETE FROM messages WHERE message_id IN (
     SELECT message_id FROM messages WHERE expires_at < :before ORDER BY expires_at LIMIT :n);
 
 -- name: bus_settled_prune [postgres]
--- Delete old settled deliveries; their sums stay.
+-- Delete old settled deliveries; their counters are kept.
 -- scope: system (retention)
 SELECT drop_partitions('settled', :before);
 DELETE FROM settled_rest WHERE ctid IN (

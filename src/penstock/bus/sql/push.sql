@@ -14,13 +14,13 @@ WHERE s.kind = :kind AND s.deleted_at IS NULL AND NOT s.is_paused AND s.subscrip
 ORDER BY s.subscription LIMIT :limit;
 
 -- name: push_email_own
--- Take an e-mail address for a customer; no row if it is taken.
+-- Assign an e-mail address to a customer; returns no row if it is already assigned.
 -- scope: system (the caller has looked up the customer)
 INSERT INTO push_emails (email, customer, created_at) VALUES (:email, :customer, {{now}})
 ON CONFLICT (email) DO NOTHING RETURNING email;
 
 -- name: push_email_share
--- Take an e-mail address for a customer, or for the system if another customer has it.
+-- Assign an e-mail address to a customer, or to the system if another customer has it.
 -- scope: system (operators)
 INSERT INTO push_emails (email, customer, created_at) VALUES (:email, :customer, {{now}})
 ON CONFLICT (email) DO UPDATE SET customer = 0 WHERE push_emails.customer <> excluded.customer;

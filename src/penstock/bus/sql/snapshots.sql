@@ -34,7 +34,7 @@ WHERE n.customer = :customer AND n.name > :after AND n.expires_at > {{now}}
 ORDER BY n.name LIMIT :limit;
 
 -- name: bus_snapshot_change
--- Change the labels and the end of a snapshot.
+-- Change the labels and the expiry of a snapshot.
 UPDATE snapshots SET labels = :labels, expires_at = :expires_at
 WHERE snapshot = :snapshot AND customer = :customer;
 
@@ -43,21 +43,21 @@ WHERE snapshot = :snapshot AND customer = :customer;
 DELETE FROM snapshots WHERE customer = :customer AND name = :name RETURNING snapshot;
 
 -- name: bus_snapshots_prune
--- Delete snapshots whose time has passed.
+-- Delete expired snapshots.
 -- scope: system (retention)
 DELETE FROM snapshots WHERE snapshot IN (
     SELECT snapshot FROM snapshots WHERE expires_at <= {{now}} ORDER BY expires_at LIMIT :n);
 
 -- name: bus_snapshot_open
 -- The next unsettled deliveries of a subscription that were published before a snapshot, and
--- whether the snapshot has them.
+-- whether the snapshot contains them.
 -- scope: system (the caller has checked the subscription's customer)
 SELECT m.message_id, m.epoch, {{was_open}} AS is_kept FROM deliveries m
 WHERE m.subscription = :subscription AND m.published_at <= :taken_at AND m.message_id > :after_id
 ORDER BY m.message_id LIMIT :n;
 
 -- name: bus_snapshot_settled
--- The last generations of settled messages that a snapshot has, or that are newer than it.
+-- The last generations of settled messages that a snapshot contains or that are newer than it.
 -- scope: system (the caller has checked the subscription's customer)
 SELECT m.message_id, m.published_at, m.ordering_key, s.round, s.epoch, s.replays
 FROM messages m JOIN settled s ON s.message_id = m.message_id AND s.subscription = :subscription

@@ -1,4 +1,4 @@
--- Reads for `why`: the deliveries of a message or subscription with what they wait for.
+-- Reads for `why`: the deliveries of a message or subscription, and what they wait for.
 
 -- fragment: why_columns
 d.subscription, d.message_id, d.state, d.attempt, d.due_at, d.until_at, d.holder, d.last_error,

@@ -73,8 +73,8 @@ d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.c
 SELECT {{dead_letter_columns}} FROM dead_letters d {{dead_letter_names}}
 
 -- name: dead_letter_find
--- Dead letters of a window, newest first, each with the size and the end of the window; one row of
--- these alone if none fits.
+-- Dead letters of a window, newest first, each with the size and the end of the window. If none
+-- matches, one row with only these two.
 -- scope: system (operators; a tenant's key adds :customer)
 WITH w AS MATERIALIZED ({{dead_letter_window}}), m AS (
     SELECT d.dead_letter_id FROM w d WHERE {{dead_letter_filter}}
@@ -87,14 +87,14 @@ LEFT JOIN (m JOIN dead_letters d ON d.dead_letter_id = m.dead_letter_id) ON TRUE
 ORDER BY d.dead_letter_id DESC;
 
 -- name: dead_letter_subscriptions
--- Subscriptions of a name or a topic.
+-- Subscriptions by name or topic.
 -- scope: system (the caller filters by its own customer)
 SELECT s.subscription FROM subscriptions s JOIN topics t ON t.topic = s.topic
 WHERE (CAST(:subscription AS text) IS NULL OR s.name = :subscription)
     AND (CAST(:topic AS text) IS NULL OR t.name = :topic);
 
 -- name: dead_letter_processors
--- Processors of a pipeline or a name, with their pipelines; a pipeline without such processors too.
+-- Processors by pipeline or name, with their pipelines; includes pipelines without such processors.
 -- scope: system (declarations have no customer)
 SELECT l.pipeline, p.processor, p.phase FROM pipelines l
 LEFT JOIN processors p ON p.pipeline = l.pipeline
@@ -116,8 +116,8 @@ WHERE d.kind = 'run' AND d.subject = :run_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
 -- name: dead_letter_groups
--- Group the newest dead letters by origin, error, beginning of its text and hour, with the ids of
--- the open ones.
+-- Group the newest dead letters by origin, error type, beginning of the error text and hour, with
+-- the ids of the open ones.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT d.kind, l.name, p.phase, p.name, s.name, d.error_type, d.dead_letters, d.first_at, d.last_at,
     d.latest, d.error_kind, d.details, d.hour, d.ids
@@ -147,7 +147,7 @@ WHERE d.dead_letter_id {{any ids}} AND d.processor IS NULL AND d.subscription IS
 
 -- name: dead_letter_refused_runs
 -- Which dead letters of runs a replay would refuse now, and why. A run ended when its dead letter
--- was written, which finds its partition; a join would start with all of history.
+-- was written, so that time selects its partition; a join would scan all of history first.
 -- scope: system (by id, which the caller found with its customer filter)
 WITH RECURSIVE up (dead_letter_id, run_id, n) AS (
     SELECT d.dead_letter_id, (SELECT h.parent_run_id FROM history h
@@ -169,7 +169,7 @@ GROUP BY u.dead_letter_id HAVING count(*) >= :replays_max;
 
 -- name: dead_letter_refused_deliveries
 -- Which dead letters of deliveries a replay would refuse now, and why. The copy of the message and
--- the end of the delivery are as old as the dead letter, which finds their partitions.
+-- the end of the delivery have the time of the dead letter, which selects their partitions.
 -- scope: system (by id, which the caller found with its customer filter)
 SELECT f.dead_letter_id, f.reason FROM (
     SELECT d.dead_letter_id, CASE

@@ -41,7 +41,7 @@ WHERE d.check_time >= {{now}} - :window_us AND d.kind = :kind
 GROUP BY d.customer, d.pipeline, d.required_table, d.flow_id
 
 -- name: detect_dependency_trends
--- Tables by how many flows found them missing, late by more than a time, or never.
+-- Tables by how many flows found them missing, later than a given delay, or never.
 -- scope: system (the monitor serves all customers; a tenant's key adds :customer)
 SELECT f.customer, c.customer_id, l.name, f.relation, count(*),
     sum(CASE WHEN f.missing_at IS NOT NULL AND coalesce(f.found_at, 0) < f.missing_at THEN 1
@@ -59,7 +59,7 @@ HAVING sum(CASE WHEN f.missing_at IS NOT NULL THEN 1 ELSE 0 END) > 0
 ORDER BY 6 DESC, 1, 4 LIMIT :n;
 
 -- name: detect_silent
--- Processors that completed something in an hour of most of the seven days before, and nothing in
+-- Processors that completed something in an hour on most of the seven days before, but nothing in
 -- that hour of the last day, the two hours before it, or since. `due_at`: that hour.
 -- scope: system (the monitor serves all customers; a tenant's key adds :customer)
 SELECT h.customer, c.customer_id, l.name, p.phase, p.name, h.processor, h.days, h.due_at,
@@ -80,7 +80,7 @@ WHERE NOT EXISTS (SELECT 1 FROM execution_hours t WHERE t.processor = h.processo
 ORDER BY h.customer, h.processor, h.due_at DESC LIMIT :n;
 
 -- name: executions_since
--- Completed executions after a time, for the table of executions by hour.
+-- Completed executions after a time, for the hourly counts.
 -- scope: system (the monitor serves all customers)
 SELECT p.processor, e.customer, e.completed_at, e.duration_us
 FROM execution_log e JOIN processors p ON p.pipeline = e.pipeline AND p.phase = e.phase
@@ -89,7 +89,7 @@ WHERE e.completed_at > :after AND e.completed_at <= :until AND e.status = 'compl
 ORDER BY e.completed_at LIMIT :n;
 
 -- name: execution_hours_add
--- Add executions to their hours; of the durations, the first few are kept.
+-- Add executions to the hourly counts; only the first few durations are kept.
 -- scope: system (the monitor serves all customers)
 -- batch: processor bigint, customer bigint, hour_at bigint, completed bigint, durations text
 INSERT INTO execution_hours (processor, customer, hour_at, completed, durations)
@@ -102,14 +102,14 @@ ON CONFLICT (processor, customer, hour_at) DO UPDATE SET
         ELSE execution_hours.durations END;
 
 -- name: execution_hours_prune
--- Delete old hours, in chunks.
+-- Delete old hourly counts, in chunks.
 -- scope: system (retention)
 DELETE FROM execution_hours WHERE (processor, customer, hour_at) IN (
     SELECT processor, customer, hour_at FROM execution_hours WHERE hour_at < :before
     ORDER BY hour_at LIMIT :n);
 
 -- name: executions_folded
--- Store up to when executions were added to their hours.
+-- Store the time up to which executions were added to the hourly counts.
 -- scope: system (counters have no customer)
 INSERT INTO counters (name, value) VALUES ('executions_folded_to', :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -140,7 +140,7 @@ ON CONFLICT (pipeline, relation) DO UPDATE SET max_age_us = excluded.max_age_us,
     error = excluded.error;
 
 -- name: freshness_drop
--- Forget the checks of a pipeline's policies that it no longer declares.
+-- Delete the checks of policies that a pipeline no longer declares.
 -- scope: system (declarations have no customer)
 DELETE FROM freshness WHERE checked_at < :before;
 

@@ -1,7 +1,7 @@
 -- Reports of changed entities, watermarks, and what incremental processors receive.
 
 -- name: entity_change_from_runs
--- Record the reports of runs that just ended, and the lack of one. Only reports of processors
+-- Record the reports of runs that just ended, and the missing ones. Only reports of processors
 -- before an incremental one wait for an epoch.
 -- scope: system (the caller ended the runs)
 -- batch: run_id bigint, counts text, unknown text, is_reported boolean
@@ -52,7 +52,7 @@ ON CONFLICT (customer, pipeline, config_id) DO UPDATE SET epoch = entity_epochs.
 RETURNING customer, pipeline, config_id, epoch, pruned_to;
 
 -- name: entity_change_stamp_many
--- Give the reports that committed since the last start the number of this one.
+-- Assign the number of this start to the reports that committed since the last one.
 -- scope: system (the caller locked the epochs)
 -- batch: customer bigint, pipeline bigint, config_id bigint, epoch bigint
 UPDATE entity_changes SET epoch = batch.epoch FROM {{batch}}
@@ -147,7 +147,7 @@ SELECT c.flow_id, c.processor, c.change_id, c.counts, c.unknown
 FROM entity_changes c WHERE c.flow_id {{any ids}} AND c.is_reported ORDER BY c.change_id;
 
 -- name: entity_changes_prune
--- Delete old reports with their ids, and remember how far they reached; old watermarks of
+-- Delete old reports with their ids, record how far they reached, and delete old watermarks of
 -- partitions.
 -- scope: system (retention)
 UPDATE entity_epochs SET pruned_to = g.reach FROM (

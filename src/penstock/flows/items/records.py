@@ -27,7 +27,7 @@ class FlowItem(Record):
     since: Time
     """Time at which it entered its state."""
     error_type: str | None
-    """Short name of the error's kind; null unless it failed."""
+    """Error type; null unless it failed."""
     records: int | None
     """Number of records that the processor reported for the item; null before its end."""
 
@@ -36,7 +36,7 @@ class ItemError(Record):
     """Number of items that failed with the same kind of error."""
 
     error_type: str
-    """Short name of the error's kind, or CANCELLED."""
+    """Error type, or CANCELLED."""
     count: int
     """Number of failed items."""
 

@@ -1,7 +1,7 @@
--- The maximum number of runs of a customer: applied to live runs after it was changed.
+-- The maximum number of runs of a customer, applied to live runs after a change.
 
 -- name: cap_changed
--- The next customer whose maximum was changed lately, locked.
+-- The next customer whose maximum was changed recently, locked.
 -- scope: system (the admitter serves all customers)
 SELECT s.customer, c.customer_id, s.concurrency, {{now}} - s.capped_at
 FROM customer_settings s JOIN customers c ON c.customer = s.customer
@@ -9,12 +9,12 @@ WHERE s.capped_at IS NOT NULL AND s.customer > :after ORDER BY s.customer LIMIT 
 {{pg:FOR NO KEY UPDATE OF s SKIP LOCKED}};
 
 -- name: cap_applied
--- The maximum of a customer applies to all its live runs.
+-- Record that the maximum of a customer has been applied to all its live runs.
 -- scope: system (the admitter serves all customers)
 UPDATE customer_settings SET capped_at = NULL WHERE customer = :customer;
 
 -- name: cap_remove
--- A customer has no maximum any more. The runs that wait for its limit are admitted; the limit is
+-- Remove the maximum of a customer. The runs that wait for its limit are admitted; the limit is
 -- deleted like any limit that is no longer used.
 -- scope: system (the admitter serves all customers)
 UPDATE limits SET capacity = NULL, version = version + 1, updated_at = {{now}}

@@ -369,7 +369,7 @@ WHERE run_id IN (
     GROUP BY w.limit_id HAVING max(w.level) < 11);
 
 -- fragment: idle_limits
--- Limits created by runs naming them that have not been held or waited for since.
+-- Limits that were created for runs and have not been held or waited for since.
 SELECT l.limit_id FROM limits l
 WHERE l.updated_by = 'declaration' AND l.updated_at < :before AND l.learned IS NULL
     AND NOT EXISTS (SELECT 1 FROM limit_leases e WHERE e.limit_id = l.limit_id)

@@ -44,7 +44,7 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 @click.option("--dry-run", is_flag=True, help="Show what would run; change nothing.")
 @click.pass_obj
 def replay(app: App, /, **given: Any) -> None:
-    """Run a partition again from a phase on, in a new generation.
+    """Run a partition again, starting at a phase, in a new generation.
 
     Earlier phases are inherited. Without --force, nothing that has completed is repeated.
     The command shows what will run, what will be overwritten and how long it will take, and asks

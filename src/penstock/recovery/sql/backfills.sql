@@ -1,4 +1,4 @@
--- Backfills and their partitions, and what was done on partitions before.
+-- Backfills and their partitions, and earlier work on partitions.
 
 -- fragment: backfill_columns
 -- A backfill, in the order of `rows.BackfillRow`.
@@ -89,7 +89,7 @@ SELECT backfill_id, state, count(*) FROM backfill_partitions
 WHERE backfill_id {{any ids}} GROUP BY backfill_id, state;
 
 -- name: backfill_settle
--- Take the results of flows that have ended; one past its retention counts as failed. A partition
+-- Record the results of flows that have ended; one past its retention counts as failed. A partition
 -- that had failed is complete if a retry has completed its flow.
 -- scope: system (the caller has locked the backfill)
 UPDATE backfill_partitions SET
@@ -158,7 +158,7 @@ UPDATE backfill_partitions SET state = 'PENDING', ended_at = NULL, note = NULL, 
 WHERE backfill_id = :backfill_id AND state IN ('FAILED', 'CANCELLED');
 
 -- name: backfill_open_flows
--- The open flows of a backfill, also those of partitions that failed.
+-- The open flows of a backfill, including those of partitions that failed.
 -- scope: system (the caller has locked the backfill)
 SELECT p.flow_id FROM backfill_partitions p JOIN flows f ON f.flow_id = p.flow_id
 WHERE p.backfill_id = :backfill_id AND p.state IN ('RUNNING', 'FAILED') AND f.ended_at IS NULL

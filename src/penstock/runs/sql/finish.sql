@@ -67,7 +67,7 @@ SELECT g.finished_at - g.finished_at % 3600000000, g.final_state, count(*),
 FROM gone g GROUP BY 1, 2
 
 -- fragment: cohorts_from_gone
--- Runs of configs that ended for good, by occurrence; those of flows and of events belong to none.
+-- Runs of configs that ended permanently, by occurrence; runs of flows and events belong to none.
 INSERT INTO cohort_sums (slot, processor, completed, dead, cancelled, ended_at)
 SELECT g.slot, g.processor, sum(CASE WHEN g.final_state = 'COMPLETED' THEN 1 ELSE 0 END),
     sum(CASE WHEN g.is_dead THEN 1 ELSE 0 END),

@@ -1,4 +1,4 @@
--- What runs did with their results: actions, artifacts, checkpoints.
+-- Actions, artifacts and checkpoints of runs.
 
 -- name: run_action_put_many
 -- Add actions of runs that this transaction ended; those whose key was used before are missing
@@ -15,7 +15,7 @@ ON CONFLICT DO NOTHING
 RETURNING run_id, n;
 
 -- name: run_action_find_many
--- What was made under keys that were used before.
+-- Results of actions whose keys were used before.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, processor bigint, kind text, action_key text
 SELECT a.customer, a.processor, a.kind, a.action_key, a.subject
@@ -23,7 +23,7 @@ FROM {{batch}} JOIN run_actions a ON a.customer = batch.customer AND a.processor
     AND a.kind = batch.kind AND a.action_key = batch.action_key;
 
 -- name: run_action_made_many
--- Note what actions made.
+-- Record the results of actions.
 -- scope: system (actions that this transaction added)
 -- batch: run_id bigint, n integer, subject bigint
 UPDATE run_actions SET subject = batch.subject
@@ -36,8 +36,8 @@ SELECT kind, target, partition, action_key, subject, is_repeat, at FROM run_acti
 WHERE run_id = :run_id ORDER BY n LIMIT :limit;
 
 -- name: run_action_cause
--- The run that made a run, flow or message.
--- scope: system (the caller has checked what was made)
+-- The run that created a run, flow or message.
+-- scope: system (the caller has checked the subject)
 SELECT run_id FROM run_actions WHERE subject = :subject AND kind = :kind AND NOT is_repeat
 ORDER BY run_id LIMIT 1;
 
@@ -86,8 +86,8 @@ FROM {{batch}} WHERE TRUE
 {{state_conflict}};
 
 -- name: run_state_get
--- The checkpoint that a run continues from: of its own chain of attempts, else of the chain that
--- it retries by hand, unless that one completed.
+-- The checkpoint that a run continues from: of its own chain of attempts, else of the chain that it
+-- manual retries, unless that chain completed.
 -- scope: system (the caller holds or has checked the run)
 SELECT s.state, s.run_id, s.saved_at FROM run_states s
 WHERE s.root_run_id = :root OR (CAST(:parent AS bigint) IS NOT NULL AND s.root_run_id = (

@@ -22,7 +22,7 @@
     AND (CAST(:sla_met AS boolean) IS NULL OR {{live_sla_met}} = :sla_met)
 
 -- fragment: ended_filters
--- The sums keep the planner from choosing an index of times instead of a better one.
+-- The `+ 0` keeps the planner from choosing an index of times instead of a better one.
     AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
     AND {{of_processor}}
     AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
@@ -39,7 +39,7 @@
 AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
 
 -- name: run_list_live
--- Live runs of all customers, newest first, of the rows of the next window.
+-- Live runs of all customers, newest first, from the next window of rows.
 -- scope: system (operators)
 SELECT {{live_columns}} FROM (
     SELECT v.* FROM runs v WHERE v.run_id < :before ORDER BY v.run_id DESC LIMIT :visited) AS r
@@ -57,7 +57,7 @@ SELECT 0, w.run_id FROM (
 WHERE w.visited = :visited ORDER BY w.run_id LIMIT 1;
 
 -- name: run_list_live_customer
--- Live runs of one customer, newest first, of the rows of its next window.
+-- Live runs of one customer, newest first, from its next window of rows.
 SELECT {{live_columns}} FROM (
     SELECT v.* FROM runs v WHERE v.customer = :customer AND v.run_id < :before
     ORDER BY v.run_id DESC LIMIT :visited) AS r
@@ -109,7 +109,7 @@ WHERE r.run_id IN (
     WHERE w.correlation_id = :correlation_id) {{live_filters}} {{few_live}};
 
 -- name: run_list_running
--- Running runs, the one that has been executing longest first; held runs have their own index.
+-- Running runs, longest-running first; held runs have their own index.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT {{live_columns}} {{live_joins}}
 WHERE r.admission = 9 AND r.state = 'RUNNING' {{of_customer}}
@@ -120,7 +120,7 @@ ORDER BY r.started_at, r.run_id LIMIT :limit;
 r.admission < 9 AND (r.admission <> 1 OR r.scheduled_time <= {{now}})
 
 -- name: run_list_waiting
--- Pending runs of all customers that are due, oldest first, of the rows of the next window.
+-- Pending runs of all customers that are due, oldest first, from the next window of rows.
 -- scope: system (operators)
 SELECT {{live_columns}} FROM (
     SELECT v.* FROM runs v WHERE v.run_id > :after ORDER BY v.run_id LIMIT :visited) AS r
@@ -138,7 +138,7 @@ SELECT 0, w.run_id FROM (
 WHERE w.visited = :visited ORDER BY w.run_id DESC LIMIT 1;
 
 -- name: run_list_waiting_customer
--- Pending runs of a customer that are due, oldest first, of the rows of its next window.
+-- Pending runs of a customer that are due, oldest first, from its next window of rows.
 SELECT {{live_columns}} FROM (
     SELECT v.* FROM runs v WHERE v.customer = :customer AND v.run_id > :after
     ORDER BY v.run_id LIMIT :visited) AS r
@@ -168,7 +168,7 @@ WHERE v.customer = :customer AND (v.slot, v.run_id) < (:occurrence_before, :befo
 ORDER BY v.slot DESC, v.run_id DESC LIMIT :visited
 
 -- name: run_list_ended_customer
--- Ended runs of one customer by scheduled time, newest first, of the rows of its next window.
+-- Ended runs of one customer by scheduled time, newest first, from its next window of rows.
 SELECT {{ended_columns}} FROM ({{customer_window}}) AS h {{ended_names}}
 WHERE TRUE {{ended_filters}}
 ORDER BY h.slot DESC, h.run_id DESC LIMIT :limit OFFSET :offset;
@@ -192,21 +192,22 @@ WHERE v.customer = :customer AND (v.finished_at, v.run_id) < (:ended_before, :be
 ORDER BY v.finished_at DESC, v.run_id DESC LIMIT :visited
 
 -- name: run_list_ended_customer_end
--- Ended runs of one customer, the last one that ended first, of the rows of its next window.
+-- Ended runs of one customer, most recently ended first, from its next window of rows.
 SELECT {{ended_columns}} FROM (SELECT v.* {{customer_ends}}) AS h {{ended_names}}
 WHERE TRUE {{ended_filters}}
 ORDER BY h.finished_at DESC, h.run_id DESC LIMIT :limit;
 
 -- name: run_window_customer_end
--- Where the next window of a customer's ended runs by their end is over; no row if it is not full.
+-- Where the next window of a customer's ended runs, ordered by end, ends; no row if it is not full.
 SELECT w.finished_at, w.run_id FROM (
     SELECT e.finished_at, e.run_id, count(*) OVER () AS visited FROM (
         SELECT v.finished_at, v.run_id {{customer_ends}}) AS e) AS w
 WHERE w.visited = :visited ORDER BY w.finished_at, w.run_id LIMIT 1;
 
 -- name: run_list_ended_time
--- Ended runs of all customers in a window of time, the last one that ended first, each with the number
--- of rows in the window; one row of that number alone if none fits. Only keys are kept of the window.
+-- Ended runs of all customers in a window of time, most recently ended first, each with the number
+-- of rows in the window; a single row with only that number if none matches. Of the window, only
+-- the keys are kept.
 -- scope: system (operators)
 WITH w AS MATERIALIZED (
     SELECT v.run_id, v.finished_at, v.processor, v.config_id, v.final_state, v.partition,
@@ -235,19 +236,19 @@ SELECT max(q.at) FROM (SELECT (SELECT r.at {{counted_before}}
     ORDER BY r.at DESC LIMIT 1) AS at {{counted_processors}}) AS q;
 
 -- name: run_quarter_completed
--- The same of runs that completed.
+-- The same for runs that completed.
 -- scope: system (counters of all customers)
 SELECT max(q.at) FROM (SELECT (SELECT r.at {{counted_before}} AND r.completed > 0
     ORDER BY r.at DESC LIMIT 1) AS at {{counted_processors}}) AS q;
 
 -- name: run_quarter_cancelled
--- The same of runs that were cancelled.
+-- The same for runs that were cancelled.
 -- scope: system (counters of all customers)
 SELECT max(q.at) FROM (SELECT (SELECT r.at {{counted_before}} AND r.cancelled > 0
     ORDER BY r.at DESC LIMIT 1) AS at {{counted_processors}}) AS q;
 
 -- name: run_quarter_failed
--- The same of runs that failed, optionally on a day with this type of error.
+-- The same for runs that failed, optionally on a day with this type of error.
 -- scope: system (counters of all customers)
 SELECT max(q.at) FROM (SELECT (SELECT r.at {{counted_before}} AND r.failed > 0
     AND (CAST(:error_type AS text) IS NULL OR EXISTS (SELECT 1 FROM failure_counts f
@@ -274,7 +275,7 @@ SELECT customer, correlation_id FROM flows WHERE flow_id = :flow_id;
 CASE WHEN CAST(:by_end AS boolean) THEN h.finished_at ELSE 0 END
 
 -- fragment: few_ended
--- The order of few rows: by their end or, with :ended_before 0, by id.
+-- The order of a few rows: by their end or, with :ended_before 0, by id.
 AND ({{ended_rank}}, h.run_id) < (:ended_before, :before)
 ORDER BY {{ended_rank}} DESC, h.run_id DESC LIMIT :limit
 
@@ -337,7 +338,7 @@ FROM (SELECT v.admission, v.processor FROM runs v WHERE v.admission < 9
     ORDER BY v.run_id DESC LIMIT :visited) {{tally_pending}};
 
 -- name: run_tally_pending_customer
--- The same of one customer, in any order.
+-- The same for one customer, in any order.
 SELECT r.admission, count(*), sum(CASE WHEN {{of_processor}} THEN 1 ELSE 0 END)
 FROM (SELECT v.admission, v.processor FROM runs v
     WHERE v.customer = :customer AND v.admission < 9 LIMIT :visited) {{tally_pending}};

@@ -1,8 +1,8 @@
 -- Common causes of failing configs: many configs of a pipeline that fail in the same way.
 
 -- name: common_causes
--- For the processor and error type of each of these dead runs: how many configs failed so within
--- the window, and how many configs of the pipeline are active or failed so.
+-- For the processor and error type of each of these dead runs: how many configs failed that way
+-- within the window, and how many configs of the pipeline are active or failed that way.
 -- scope: system (operators; row-level security restricts a bound key to its customer)
 SELECT p.pipeline, k.runs, k.customer, l.name, p.name, k.error_type,
     {{warehouse_of_pipeline}},
@@ -32,7 +32,7 @@ l.definition::json ->> 'warehouse'
 json_extract(l.definition, '$.warehouse')
 
 -- name: alert_is_fresh
--- Whether an alert is open and was counted lately.
+-- Whether an alert is open and was counted recently.
 -- scope: system (alerts name their customer)
 SELECT 1 FROM alerts WHERE dedupe_key = :dedupe_key AND state <> 'resolved'
     AND last_at > {{now}} - :within_us;

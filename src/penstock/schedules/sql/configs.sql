@@ -1,7 +1,7 @@
 -- Customers' pipeline configurations, their health, and the hash-chained audit of every change.
 
 -- fragment: config_columns
--- In the order of model.Config.
+-- In the order of `rows.ConfigRow`.
 f.config_id, f.customer, c.customer_id, f.pipeline, l.name, f.provider, f.domain,
 f.schedule_type, d.cron, d.interval_us, f.timezone, f.event_topic, f.event_filter, f.parameters,
 f.retry, f.priority, f.max_execution_us, f.sla_us, f.catch_up, f.catch_up_window_us, f.overlap,
@@ -171,13 +171,13 @@ WHERE f.config_id > :after AND f.is_active AND coalesce(h.consecutive_failures, 
 ORDER BY f.config_id LIMIT :limit;
 
 -- name: schedule_cadences
--- The cadences by which configs fire.
+-- The cadences that configs use.
 -- scope: system (cadences have no customer)
 SELECT DISTINCT s.cadence, d.cron, d.timezone, d.interval_us
 FROM schedule s JOIN cadences d ON d.cadence = s.cadence;
 
 -- name: config_list_by_cadence
--- Configs that fire by one of these cadences, in id order; keyset paging by config id.
+-- Configs that use one of these cadences, in id order; keyset paging by config id.
 SELECT {{config_columns}} {{config_joins}}
 WHERE f.config_id > :after AND f.deleted_at IS NULL AND s.cadence {{any cadences}}
     AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
@@ -210,7 +210,7 @@ WHERE (CAST(:only AS bigint) IS NULL OR c.customer = :only)
 ORDER BY c.customer LIMIT 1;
 
 -- name: audit_links
--- Links of some numbers of the audit chains of some customers; n is NULL where there is none.
+-- Given links of the audit chains of customers; n is NULL where a link is missing.
 -- scope: system (verification of every chain)
 SELECT c.customer, c.customer_id, a.n, a.hash
 FROM customers c LEFT JOIN audit a ON a.customer = c.customer AND a.n {{any numbers}}

@@ -52,7 +52,7 @@ WHERE j.seq > coalesce((SELECT s.to_seq FROM seals s WHERE s.sealed_at < :before
 ORDER BY j.seq LIMIT 1;
 
 -- name: counter_raise
--- Raise a named counter; it never goes back.
+-- Raise a named counter; it never decreases.
 -- scope: system (counters have no customer)
 INSERT INTO counters (name, value) VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET value = greatest(counters.value, excluded.value);
@@ -271,8 +271,9 @@ ORDER BY t.n_dead_tup DESC;
 SELECT '', 0, 0 WHERE :dead_min IS NULL;
 
 -- name: snapshot_holders [postgres]
--- Sessions of other programs that hold a snapshot for long, oldest first: dead rows newer than it
--- cannot be removed. A session of another user shows only its process id without pg_read_all_stats.
+-- Sessions of other programs that have held a snapshot for a long time, oldest first: dead rows
+-- newer than it cannot be removed. A session of another user shows only its process id without
+-- pg_read_all_stats.
 -- scope: system (statistics, no rows)
 SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), coalesce(a.state, ''),
     CAST(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000 AS bigint),
@@ -311,8 +312,8 @@ SELECT {{now}}, greatest(
     coalesce((SELECT max(evaluated_to) FROM schedule), 0));
 
 -- name: sessions_clip
--- Let the leases of sessions that renewed them at a later time than now begin now, after the clock
--- was set back; a live process renews its lease again in seconds.
+-- After the clock was set back, make leases that were renewed at a time later than now start now; a
+-- live process renews its lease within seconds.
 -- scope: system (operators)
 UPDATE sessions SET until_at = {{now}} + greatest(0, until_at - beat_at), beat_at = {{now}}
 WHERE beat_at > {{now}} RETURNING session_id, name;

@@ -40,7 +40,7 @@ WHERE shipments.batches < excluded.batches
     OR (shipments.batches = excluded.batches AND shipments.position < excluded.position);
 
 -- name: shipment_failed
--- Store why a sink refused a batch, since when it does.
+-- Store why a sink rejected a batch, and since when it has been failing.
 -- scope: system (the shipper serves all customers)
 INSERT INTO shipments (sink, relation, batches, position, shipped_rows, shipped_at, error, failed_at)
 VALUES (:sink, :relation, 0, 0, 0, 0, :error, {{now}})
@@ -53,7 +53,7 @@ ON CONFLICT (sink, relation) DO UPDATE SET error = excluded.error,
 UPDATE shipments SET error = NULL, failed_at = NULL WHERE sink = :sink AND error IS NOT NULL;
 
 -- name: shipments_forget
--- Forget how far a sink was served.
+-- Delete the progress of a sink.
 -- scope: system (operators)
 DELETE FROM shipments WHERE sink = :sink;
 
@@ -152,8 +152,8 @@ FROM audit a LEFT JOIN customers c ON c.customer = a.customer
 WHERE a.at > :after AND a.at <= :until LIMIT :n;
 
 -- name: journal_unshipped_at [postgres]
--- Time of the first entry that is not in a block up to a given one; clearly older entries may be
--- deleted. Entries of a later cluster come after all of an earlier one.
+-- Time of the first entry after a given block; entries that are clearly older may be deleted.
+-- Entries of a later cluster come after all of an earlier one.
 -- scope: system (retention)
 WITH shipped AS MATERIALIZED (
     SELECT coalesce(max(s.cluster), 0) AS cluster, coalesce(max(s.to_xid), '0')::xid8 AS xid,

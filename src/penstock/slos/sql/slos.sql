@@ -47,7 +47,7 @@ WHERE p.inserted_at > :after AND p.started_at IS NOT NULL AND NOT EXISTS (
 ORDER BY p.inserted_at LIMIT :n;
 
 -- name: slo_open_flows
--- Open flows older than every target of theirs could be, without a result.
+-- Open flows without a result that are older than the shortest target.
 -- scope: system (the recorder serves all customers)
 SELECT w.customer, w.pipeline, w.mode, '', w.partition, w.flow_id, w.correlation_id, w.digest,
     w.created_at, NULL, w.state, w.is_degraded
@@ -68,7 +68,7 @@ WHERE w.ended_at IS NULL AND w.state = 'OPEN' AND w.created_at < {{now}} - :age_
 LIMIT :n;
 
 -- name: slo_results_end
--- Write the end of results that were recorded as late before.
+-- Write the end of results that were first recorded as late.
 -- scope: system (the recorder serves all customers)
 -- batch: flow_id bigint, phase text, ended_at bigint, is_degraded boolean, state text
 UPDATE slo_results SET ended_at = batch.ended_at, is_degraded = batch.is_degraded,
@@ -78,7 +78,7 @@ FROM {{batch}} WHERE slo_results.flow_id = batch.flow_id AND slo_results.phase =
     {{pg:AND slo_results.flow_id = ANY(:b_flow_id::bigint[])}};
 
 -- name: slo_results_add
--- Add results; return those that were not there. A result is counted when it is added.
+-- Add results; return the new ones. A result is counted when it is added.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, mode text, phase text, partition text, flow_id bigint,
 --   correlation_id text, began_at bigint, due_at bigint, ended_at bigint, outcome text,
@@ -92,7 +92,7 @@ FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, phase) DO NOTHING RETURNING flow_id, phase;
 
 -- name: slo_hours_add
--- Add counts to their hours.
+-- Add to the hourly counts.
 -- scope: system (the recorder serves all customers)
 -- batch: pipeline bigint, customer bigint, hour_at bigint, mode text, phase text, measure text,
 --   good bigint, bad bigint
@@ -114,7 +114,7 @@ WHERE h.finished_at > :after AND h.finished_at <= :until
 GROUP BY 1, 2, 3
 
 -- name: slo_runs_fold
--- Add runs that ended in (after, until] to the hours of their pipelines: failures and SLA.
+-- Add runs that ended in (after, until] to the hourly counts of their pipelines: failures and SLA.
 -- scope: system (the recorder serves all customers)
 INSERT INTO slo_hours (pipeline, customer, hour_at, mode, phase, measure, good, bad)
 SELECT f.pipeline, f.customer, f.hour_at, '', '', f.measure, f.good, f.bad FROM (
@@ -145,7 +145,7 @@ SELECT min(finished_at), (SELECT n.finished_at FROM history n
 WHERE finished_at > :after AND finished_at <= :until;
 
 -- name: slo_counter_set
--- Store how far results were recorded.
+-- Store the position up to which results were recorded.
 -- scope: system (counters have no customer)
 INSERT INTO counters (name, value) VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value;
@@ -173,7 +173,7 @@ UNION ALL SELECT 'pipeline', pipeline, name FROM pipelines WHERE pipeline {{any 
 SELECT customer_id, customer FROM customers WHERE customer_id {{any names}};
 
 -- name: slo_list
--- Targets after a position; of a customer its own, else those of all.
+-- Targets after a position; a customer's own targets, else those for all customers.
 -- scope: system (a tenant's key adds :customer)
 SELECT l.name, t.mode, t.phase, t.measure, t.pipeline,
     coalesce((SELECT o.target FROM slo_targets o WHERE o.pipeline = t.pipeline AND o.mode = t.mode
@@ -269,7 +269,7 @@ DELETE FROM slo_results WHERE result_id IN (
     SELECT result_id FROM slo_results WHERE at < :before ORDER BY at LIMIT :n);
 
 -- name: slo_hours_prune
--- Delete old hours, in chunks.
+-- Delete old hourly counts, in chunks.
 -- scope: system (retention)
 DELETE FROM slo_hours WHERE (pipeline, customer, hour_at, mode, phase, measure) IN (
     SELECT pipeline, customer, hour_at, mode, phase, measure FROM slo_hours WHERE hour_at < :before

@@ -1,6 +1,6 @@
 -- The execution log. Rows of `execution_log` are executions in flows and reports; every other
 -- execution is read from the record that exists anyway: single runs and items from history, gates
--- that did not let anything start from decisions, messages from settled and failed deliveries.
+-- that started nothing from decisions, messages from settled and failed deliveries.
 
 -- fragment: seen_at
 -- The next page: rows that ended before a position, newest first.
@@ -77,7 +77,7 @@ LEFT JOIN run_gates g ON g.run_id = h.run_id
 (h.flow_id IS NULL OR (h.item_key <> '' AND h.final_state = 'COMPLETED'))
 
 -- fragment: evaluated
--- A gate that did not start anything. The gates of single runs have the negative id of the run.
+-- A gate that started nothing. The gates of single runs have the negative id of the run.
 SELECT 'evaluation' AS kind, d.decision_id AS number, d.at AS ended_at,
     CAST(NULL AS bigint) AS started_at, 'skipped' AS status, d.customer, d.pipeline, d.flow_id,
     d.phase, CASE WHEN d.processor <> '' THEN d.processor END AS processor,
@@ -160,7 +160,7 @@ SELECT {{execution_columns}} FROM (
 WHERE TRUE {{seen_at}};
 
 -- name: execution_list_evaluated
--- Gates of flows that did not start anything.
+-- Gates of flows that started nothing.
 SELECT {{execution_columns}} FROM (
     {{evaluated}} AND d.flow_id {{any flows}}) AS x {{deployed}}
 WHERE TRUE {{seen_at}};
@@ -178,8 +178,8 @@ SELECT {{execution_columns}} FROM (
 WHERE TRUE {{seen_at}};
 
 -- name: execution_causes
--- The runs that made other runs, flows or messages.
--- scope: system (the caller may see what was made)
+-- The runs that created other runs, flows or messages.
+-- scope: system (the caller may see the subjects)
 SELECT a.kind, a.subject, a.run_id FROM run_actions a
 WHERE NOT a.is_repeat AND ((a.kind = 'submit' AND a.subject {{any submit}})
     OR (a.kind = 'trigger' AND a.subject {{any trigger}})

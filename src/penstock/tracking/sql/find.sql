@@ -89,7 +89,7 @@ FROM messages o JOIN topics t ON t.topic = o.topic LEFT JOIN customers c ON c.cu
 WHERE o.message_id = :message_id AND {{own}};
 
 -- name: find_correlations
--- Correlation ids: of flows and messages the whole id, of ended runs also the beginning.
+-- Correlation ids: complete ids of flows and messages; for ended runs also prefixes.
 SELECT DISTINCT found.correlation_id FROM (
     SELECT w.correlation_id FROM (SELECT o.correlation_id FROM flows o
         WHERE o.correlation_id = :prefix AND {{own}} LIMIT 1) AS w

@@ -1,4 +1,5 @@
--- What belongs to one cause: correlation ids, flows, runs and messages. Reads by index, bounded.
+-- Everything that belongs to one cause: correlation ids, flows, runs and messages. Reads by index,
+-- bounded.
 
 -- name: trace_of_correlations
 -- Flows, flows with executions, single runs and messages under correlation ids.
@@ -67,7 +68,7 @@ SELECT NULL FROM settled b WHERE b.message_id = :message_id
 LIMIT 1;
 
 -- name: trace_dead_letter
--- What a dead letter is about.
+-- The subject of a dead letter.
 SELECT d.kind, d.subject, d.message_id, d.correlation_id FROM dead_letters d
 WHERE d.dead_letter_id = :dead_letter_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);

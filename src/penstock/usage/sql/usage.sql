@@ -8,7 +8,7 @@ FROM history h JOIN processors p ON p.processor = h.processor
 WHERE h.finished_at > :after AND h.finished_at <= :until
 
 -- name: usage_fold
--- Add runs that ended in (after, until] to the days of their pipelines and customers.
+-- Add runs that ended in (after, until] to the daily sums of their pipelines and customers.
 -- scope: system (the meter serves all customers)
 INSERT INTO usage_days (pipeline, customer, day_at, runs, duration_us, bytes, cost)
 SELECT f.pipeline, f.customer, f.day_at, sum(f.runs), sum(f.took_us), sum(f.bytes), sum(f.cost)
@@ -25,7 +25,7 @@ ON CONFLICT (pipeline, customer, day_at) DO UPDATE SET runs = usage_days.runs + 
     bytes = usage_days.bytes + excluded.bytes, cost = usage_days.cost + excluded.cost;
 
 -- name: usage_pools_fold
--- Add runs that ended in (after, until] to the minutes of their pools.
+-- Add runs that ended in (after, until] to the per-minute sums of their pools.
 -- scope: system (the meter serves all customers)
 INSERT INTO pool_minutes (pool, minute_at, runs, duration_us)
 SELECT u.pool, u.finished_at - u.finished_at % 60000000, count(*), sum(u.took_us)
@@ -62,7 +62,7 @@ ON CONFLICT (processor, customer, mode) DO UPDATE SET samples = excluded.samples
     updated_at = excluded.updated_at;
 
 -- name: anomalies_add
--- Record anomalies; one that is open takes the values of the newest execution.
+-- Record anomalies; an open anomaly is updated with the values of the newest execution.
 -- scope: system (the meter serves all customers)
 -- batch: processor bigint, customer bigint, mode text, measure text, run_id bigint, value float8,
 --   low float8, high float8, median float8, samples bigint, at bigint
@@ -107,7 +107,7 @@ WHERE (a.at, a.anomaly_id) < (:before, :before_id)
 ORDER BY a.at DESC, a.anomaly_id DESC LIMIT :n;
 
 -- name: usage_prune
--- Delete old minutes, profiles, anomalies and days.
+-- Delete old per-minute and daily sums, profiles and anomalies.
 -- scope: system (retention)
 DELETE FROM pool_minutes WHERE minute_at < {{now}} - 3600000000;
 DELETE FROM processor_profiles WHERE updated_at < {{now}} - :kept_us;
@@ -115,7 +115,7 @@ DELETE FROM anomalies WHERE at < {{now}} - :kept_us;
 DELETE FROM usage_days WHERE day_at < {{now}} - 4 * :kept_us;
 
 -- name: budget_put
--- Create or change a budget; a change lifts nothing.
+-- Create or change a budget; a change does not lift it.
 -- scope: system (operators)
 INSERT INTO budgets (scope, subject, period, amount, warn_percent, is_hard, updated_at, updated_by)
 VALUES (:scope, :subject, :period, :amount, :warn_percent, :is_hard, {{now}}, :actor)
@@ -130,7 +130,7 @@ DELETE FROM budgets WHERE scope = :scope AND subject = :subject AND period = :pe
 RETURNING stopped_at;
 
 -- name: budget_mark
--- Store whether a budget has stopped its runs, and up to when it is lifted.
+-- Store whether a budget has stopped its runs, and the time until which it is lifted.
 -- scope: system (the meter and operators)
 UPDATE budgets SET stopped_at = :stopped_at, lifted_until = :lifted_until
 WHERE scope = :scope AND subject = :subject AND period = :period;

@@ -1,4 +1,4 @@
--- Breakers for people: list, failures behind one, reset.
+-- Breakers for operators: list, failures, reset.
 
 -- fragment: breaker_columns
 -- A breaker, in the order of `rows.BreakerRow`.
@@ -18,7 +18,7 @@ JOIN pipelines l ON l.pipeline = b.pipeline
         > (:after_customer, :after_pipeline, :after_partition, :after_phase)
 
 -- name: breaker_list_open
--- Open breakers, from the index that has no others.
+-- Open breakers, from the index that contains only these.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT {{breaker_columns}} FROM breakers b {{breaker_joins}}
 WHERE b.opened_at IS NOT NULL {{breaker_page}}

@@ -1,4 +1,4 @@
--- Reads for `why` of a customer: what of its work waits or failed. Bounded, by index.
+-- Reads for `why` of a customer: its work that waits or has failed. Bounded, by index.
 
 -- name: customer_why_runs
 -- Live runs of a customer by admission, up to a bound.

@@ -69,7 +69,8 @@ WHERE a.rule = 'common_cause' AND a.subject_kind = 'pipeline' AND a.subject = :p
 ORDER BY a.alert_id DESC LIMIT 1;
 
 -- name: topic_of_config
--- Whether the subscriptions that start an event-driven config are paused, per topic of its name.
+-- Whether the subscription that starts an event-driven config is paused, for each topic with the
+-- config's topic name.
 SELECT coalesce(s.is_paused, FALSE) FROM topics t
 LEFT JOIN subscriptions s ON s.topic = t.topic AND s.name = t.name || '.configs'
     AND s.deleted_at IS NULL

@@ -124,7 +124,7 @@ ON CONFLICT (customer, pipeline, partition, phase) DO UPDATE SET failures = excl
     opened_at = excluded.opened_at, probe_at = excluded.probe_at, changed_at = excluded.changed_at;
 
 -- name: breakers_prune
--- Delete breakers unchanged for long, in chunks.
+-- Delete breakers that have not changed for a long time, in chunks.
 -- scope: system (retention)
 DELETE FROM breakers WHERE (customer, pipeline, partition, phase) IN (
     SELECT customer, pipeline, partition, phase FROM breakers WHERE changed_at < :before LIMIT :n);

@@ -129,7 +129,7 @@ UPDATE expansions SET due_at = {{now}} + :delay_us, tries = tries + :tries, erro
 WHERE flow_id = :flow_id AND processor = :processor AND state = 'EVALUATING' AND token = :token;
 
 -- name: expansion_cancel
--- Create no more runs of flows that were cancelled or failed at their deadline.
+-- Create no more runs of items in flows that were cancelled or failed at their deadline.
 -- scope: system (the caller locked the flows)
 DELETE FROM expansion_items WHERE flow_id {{any ids}};
 UPDATE expansions SET state = 'CANCELLED', due_at = NULL
@@ -145,15 +145,15 @@ SELECT run_id, result FROM history WHERE run_id {{any ids}} AND finished_at >= :
 CASE g.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
 
 -- fragment: item_known
--- The rank of the item's completion before; -1 without one. A scalar subquery, so that it is found
--- by key whatever the size of the table was when the statement was planned.
+-- The rank of the item's previous completion; -1 if there is none. A scalar subquery, so that it is
+-- found by key whatever the size of the table was when the statement was planned.
 coalesce((SELECT CASE o.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
     FROM item_completions o WHERE o.flow_id = g.flow_id AND o.processor = g.processor
         AND o.item_key = g.item_key), -1)
 
 -- name: item_put_many
 -- Record items that ended, count them, and append a flow event per flow and phase. An item has one
--- live run at a time, so the completion before is the one that counts.
+-- live run at a time, so the previous completion is the one that counts.
 -- scope: system (the caller ended the runs)
 -- batch: flow_id bigint, processor bigint, item_key text, customer bigint, status text,
 --   run_id bigint, records bigint, error_type text

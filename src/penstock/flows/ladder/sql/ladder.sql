@@ -1,4 +1,4 @@
--- The rungs below the cascade: due fallbacks, and flows that self-heal evaluates.
+-- The fallbacks of the cascade: due fallback times, and flows that self-heal evaluates.
 
 -- name: fallback_due
 -- Flows with phases whose fallback time has come, oldest first.

@@ -1,4 +1,4 @@
--- The load map: configs by schedule, recorded durations, and the change of their jitter.
+-- The load map: configs by schedule, recorded durations, and changes to their jitter.
 
 -- fragment: load_named
 -- Names of groups `g`, and the runs that an occurrence of one starts.
@@ -15,8 +15,8 @@ GROUP BY d.cadence, d.cron, d.timezone, d.interval_us, g.next_run_time, l.name, 
 
 -- name: load_groups
 -- Scheduled configs in groups that start in the same minutes, with the runs of one occurrence.
--- Configs with a cron expression are counted in their index: the expression alone says when they
--- start. An interval counts from the next start.
+-- Configs with a cron expression are counted in their index: the expression alone determines when
+-- they start. An interval counts from the next start.
 -- scope: system (operators)
 {{load_named}} FROM (
     SELECT c.cadence, c.pipeline, 0 AS next_run_time, c.offset_us / 60000000 AS delay_minutes,
@@ -34,7 +34,7 @@ GROUP BY d.cadence, d.cron, d.timezone, d.interval_us, g.next_run_time, l.name, 
 {{load_joins}};
 
 -- name: load_groups_customer
--- The same of one customer's configs.
+-- The same for one customer's configs.
 {{load_named}} FROM (
     SELECT c.cadence, c.pipeline, min(s.next_run_time) AS next_run_time,
         c.offset_us / 60000000 AS delay_minutes, count(*) AS configs

@@ -1,8 +1,8 @@
 -- HTTP processors: which endpoints have runs to send.
 
 -- name: endpoint_ready
--- HTTP processors with ready runs, after a processor. A run is found by its pool, which is the
--- processor's own.
+-- HTTP processors with ready runs, after a given processor. Runs are found by pool, because every
+-- HTTP processor has its own.
 -- scope: system (the dispatcher serves all customers)
 SELECT p.processor, p.pipeline, p.pool, l.name, p.phase, p.name, p.endpoint, p.entity_role
 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
