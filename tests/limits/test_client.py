@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +16,15 @@ from penstock.core.ids import decode, encode
 from penstock.core.records.record import Page
 from penstock.db.store import Tx
 from penstock.limits.from_rows import wait_times
+from penstock.limits.rules import LimitSettings
 from penstock.limits.store.grant import limit_grant
-from penstock.limits.store.limits import limit_get, limit_quota, limit_renew_many, limit_trim
+from penstock.limits.store.limits import (
+    limit_declare,
+    limit_get,
+    limit_quota,
+    limit_renew_many,
+    limit_trim,
+)
 from penstock.limits.store.reads import LimitEvent
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
 from tests.kits.client_harness import Harness
@@ -136,6 +144,24 @@ def test_filters_of_the_list(harness: Harness) -> None:
         limits.list(limit=1, cursor=first.next_cursor, q="m")
     with pytest.raises(InvalidInput, match="show"):
         limits.list(show="none")  # type: ignore[arg-type]
+
+
+def test_limits_of_equal_names_are_on_different_pages(harness: Harness) -> None:
+    """Customers may have limits of the same name; a page that ends between them skips none."""
+    for name in ("acme", "globex", "initech"):
+        harness.config(customer=name)
+    for key in harness.column("SELECT customer FROM customers"):
+        named = partial(limit_declare, customer_key=key, actor="tester")
+        harness.write(partial(named, name="api", terms=LimitSettings()))
+    names: list[str] = []
+    cursor = None
+    while True:
+        page = harness.client.limits.list(limit=1, cursor=cursor)
+        names += [one.name for one in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert names == ["api"] * 3
 
 
 def test_changes_of_the_capacity(harness: Harness) -> None:

@@ -33,13 +33,20 @@ def test_grants(
     expected: list[int | None],
 ) -> None:
     """Slots become free in the order in which holds are likely to end."""
-    found = estimated_grants(weights, holders, effective=effective, hold=10, now=100)
+    held = sum(weight for _, weight in holders)
+    found = estimated_grants(weights, holders, held=held, effective=effective, hold=10, now=100)
     assert found == expected
+
+
+def test_holders_that_are_not_listed_hold_too() -> None:
+    """A full limit has no free slot, however few of its holders are known."""
+    found = estimated_grants([1, 1], [(95, 1)], held=9, effective=9, hold=10, now=100)
+    assert found == [105, 115]
 
 
 def test_nothing_is_known_without_holds() -> None:
     """Without a measured hold there is no estimate."""
-    assert estimated_grants([1], [(0, 1)], effective=1, hold=None, now=5) == [None]
+    assert estimated_grants([1], [(0, 1)], held=1, effective=1, hold=None, now=5) == [None]
 
 
 @pytest.mark.parametrize(

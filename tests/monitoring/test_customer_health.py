@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.access.store.registry import processor_list
+from penstock.core.clock import HOUR
 from penstock.core.errors import NotFound
+from penstock.monitoring import health_refresher
 from penstock.monitoring import store as reads
 from penstock.monitoring.health_refresher import PASS_EVERY, HealthRefresher
 from penstock.runs import attempt_result
@@ -189,6 +191,33 @@ def test_a_slow_processor_makes_a_customer_slow(harness: Harness) -> None:
 def processors(harness: Harness) -> Sequence[Any]:
     """Return the registered processors."""
     return harness.store.read(processor_list)
+
+
+def test_processes_share_the_position(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of several processes together read all customers, none of them twice."""
+    monkeypatch.setattr(health_refresher, "CHUNK", 1)
+    monkeypatch.setattr(health_refresher, "SUSPECTS", 0)
+    for name in ("acme", "globex", "initech", "umbrella"):
+        made = harness.client.configs.create(name, NIGHTLY)
+        harness.client.configs.disable(made.config_id, reason="credentials expired")
+    replicas = [HealthRefresher(harness.store) for _ in range(2)]
+    for number in range(4):
+        harness.clock.advance(PASS_EVERY)
+        assert replicas[number % 2].run_once().changed == 1
+
+
+def test_a_paused_customer_does_not_stay_suspect(harness: Harness) -> None:
+    """Its failing configs do not change that it is paused; it would displace other customers."""
+    harness.config(customer="acme")
+    harness.clock.advance(HOUR)
+    harness.tick()
+    harness.fail(harness.take())
+    harness.client.pauses.pause("customer", "acme", reason="asked for it")
+    harness.clock.advance(HOUR)
+    assert refresh(harness) == 1
+    harness.tick()
+    refresh(harness)
+    assert harness.store.read(lambda tx: reads.customers_suspect(tx, tx.now(), 9)) == []
 
 
 def test_customers_are_listed_by_index(harness: Harness) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
+from penstock.db.statements import load
 from penstock.flows.records import FlowRequest
+from penstock.flows.store import flows as flows_store
 from penstock.monitoring.today import store as today_store
 from penstock.monitoring.today.cohorts import (
     CohortCounts,
@@ -93,9 +97,12 @@ def test_a_retry_by_hand_opens_the_occurrence_again(harness: Harness) -> None:
     (cohort,) = views.today().cohorts
     assert counts(cohort) == (2, 0, 0, 0, 0, 0)
     assert cohort.ended_at is not None
-    harness.retry(second.run_id)  # once more: it was taken out already
+    harness.retry(second.run_id)  # once more: the retry before is taken out instead
+    for seen in (views.today(), views.today(customer="c1")):
+        assert counts(seen.cohorts[0])[3:5] == (1, 0)
     harness.drain()
-    assert counts(views.today().cohorts[0])[4] == 0
+    assert counts(views.today().cohorts[0]) == (2, 0, 0, 0, 0, 0)
+    assert counts(views.today(customer="c1").cohorts[0]) == (1, 0, 0, 0, 0, 0)
     assert views.today().due_done_percentage == 100
 
 
@@ -193,9 +200,55 @@ def test_bounds(harness: Harness, monkeypatch: Any) -> None:
     assert (part.cohorts, part.is_partial) == (full.cohorts[:2], True)
 
 
-def opened(harness: Harness, partition: str) -> str:
+@pytest.mark.parametrize("bound", ["LIVE_READ", "PLANNED_READ"])
+def test_bounds_of_open_runs(harness: Harness, monkeypatch: Any, bound: str) -> None:
+    """Counts that are too low are marked, whether the runs are due, waiting or skipped."""
+    hourly(harness, 3)
+    harness.client.pauses.pause("customer", "c0", reason="test")
+    monkeypatch.setattr(today_store, bound, 2 if bound == "LIVE_READ" else 3)
+    views = harness.client.views
+    assert not views.today().is_partial
+    next_hour(harness)
+    assert views.today().is_partial == (bound == "PLANNED_READ")  # three are due
+    harness.tick()
+    assert views.today().is_partial == (bound == "LIVE_READ")  # two wait, one was skipped
+    monkeypatch.setattr(today_store, "PLANNED_READ", 1)
+    assert views.today().is_partial
+
+
+def test_other_customers_hide_nothing(harness: Harness, monkeypatch: Any) -> None:
+    """The bounds of a customer's day count its own rows."""
+    monkeypatch.setattr(today_store, "PLANNED_READ", 2)
+    monkeypatch.setattr(flows_store, "SEARCHED_MAX", 2)
+    client = harness.client
+    client.register([gated()])
+    hourly(harness, 4)
+    for number in range(4):
+        client.flows.cancel(opened(harness, "day", f"c{number}"))
+        harness.clock.advance(SECOND)
+    next_hour(harness)
+
+    def days() -> list[tuple[tuple[int, int], int]]:
+        seen = [client.views.today(customer=f"c{number}") for number in range(4)]
+        assert not any(one.is_partial for one in seen)
+        return [((one.cohorts[0].queued, one.cohorts[0].skipped), len(one.flows)) for one in seen]
+
+    assert days() == [((1, 0), 1)] * 4
+    for number in range(4):
+        client.pauses.pause("customer", f"c{number}", reason="test")
+    harness.tick()
+    assert days() == [((0, 1), 1)] * 4
+
+
+def test_a_customers_history_is_read_once(harness: Harness) -> None:
+    """Not once for each run: thousands of one customer may have the same occurrence."""
+    texts = load(harness.store.capabilities.engine)["cohorts_ended_customer"].texts
+    assert [text.count("history") for text in texts] == [1]
+
+
+def opened(harness: Harness, partition: str, customer: str = "acme") -> str:
     """Open a flow; return its id."""
-    wanted = FlowRequest(pipeline="gated", partition=partition, customer="acme")
+    wanted = FlowRequest(pipeline="gated", partition=partition, customer=customer)
     return harness.client.flows.trigger(wanted).flow.flow_id
 
 
@@ -223,7 +276,9 @@ def test_reads_are_served_by_indexes(harness: Harness) -> None:
         "cohorts_ended": "cohort_sums_by_slot",
         "cohorts_live_customer": "runs_once_per_slot",
         "cohorts_due": "schedule_due",
+        "cohorts_due_customer": "configs_",
         "cohorts_skipped": "ledger_by_slot",
+        "cohorts_skipped_customer": "configs_",
         "flow_list_ended": "flows_ended",
     }
     for name, index in found.items():

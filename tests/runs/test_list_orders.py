@@ -145,6 +145,19 @@ def test_dead_runs_and_ends(harness: Harness, customer: str | None) -> None:
     assert found(harness, is_dead=True, ended_since=now(harness, -60), **of) == []
 
 
+def test_ends_of_a_time(harness: Harness) -> None:
+    """A page by the end is full although the scheduled times of the last runs do not match."""
+    harness.config(customer="acme")
+    for _ in range(6):
+        harness.clock.advance(HOUR)
+        harness.tick()
+        harness.drain()
+    until = to_datetime(harness.clock.now() - 3 * HOUR)
+    page = harness.client.runs.list(customer="acme", sort="ended_at", until=until, limit=2)
+    assert len(page.items) == 2
+    assert all(run.occurrence_time < until for run in page.items)
+
+
 def test_few_runs_by_their_end(harness: Harness) -> None:
     """Runs that an id finds are also listed by their end, which need not be the order of ids."""
     first, second = (harness.submit(correlation_id="c", partition="p") for _ in range(2))

@@ -61,6 +61,16 @@ def test_configs_by_health(five: Harness) -> None:
     assert not bound.list(health="off").items
 
 
+def test_a_prefix_continues_after_a_config(harness: Harness) -> None:
+    """The order is by customer, so the position of a config is that of its customer."""
+    configs, wanted = harness.client.configs, Config(pipeline="nightly", cron="0 2 * * *")
+    made = [configs.create(name, wanted).config_id for name in ("pb", "pa", "pb", "pa")]
+    order = [made[1], made[3], made[0], made[2]]
+    for number, config_id in enumerate(order):
+        found = configs.list(customer_prefix="p", after=config_id).items
+        assert [one.config_id for one in found] == order[number + 1 :]
+
+
 def test_configs_by_customer_prefix(five: Harness) -> None:
     """The beginning of an id finds customers in order of their ids, also with other orders."""
     client = five.client

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
@@ -57,8 +57,8 @@ SHOWN: Final = ("all", "line", "learned")
 Show: TypeAlias = Annotated[
     Literal["all", "line", "learned"],
     Meta(
-        description="All limits, those that something waits for (`line`), or those whose capacity "
-        "quota errors have lowered (`learned`); at most 1,000 of the last two."
+        description="All limits, those with a queue (`line`), or those whose capacity quota errors "
+        "have lowered (`learned`). The last two return at most 1,000 limits."
     ),
 ]
 Search: TypeAlias = Annotated[
@@ -97,8 +97,8 @@ class Limits:
         if show not in SHOWN:
             raise InvalidInput("show", f"one of {', '.join(SHOWN)}", show)
 
-        def read(after: Sequence[str] | None) -> Sequence[tuple[LimitView, int]]:
-            start = after[0] if after else ""
+        def read(after: Sequence[Any] | None) -> Sequence[tuple[LimitView, int]]:
+            start = (str(after[0]), int(after[1])) if after else ("", -1)
             return self._store.read(
                 lambda tx: [(one, tx.now()) for one in _found(tx, show, q, start, limit)]
             )
@@ -109,7 +109,7 @@ class Limits:
             read,
             cursor=cursor,
             limit=limit,
-            position=lambda row: [row[0].limit.name],
+            position=lambda row: [row[0].limit.name, row[0].limit.customer_key],
             record=lambda row: limit_record(*row),
             filters={"show": show, "q": q},
         )
@@ -160,7 +160,7 @@ class Limits:
         return self._store.write(body)
 
     def release(self, lease_id: Annotated[str, _LEASE_ID], reason: Reason) -> LimitLease:
-        """Take a slot from its holder and grant it to the next waiter. Its token is now invalid."""
+        """Take a slot from its holder and grant it to the next waiter. The old token is invalid."""
         self._names.require_unscoped("limits")
         check_text("reason", reason)
         try:
@@ -180,14 +180,14 @@ class Limits:
 
 
 def _refuse_maximum(tx: Tx, name: str) -> None:
-    """Raise InvalidInput for the maximum number of a customer's runs, which is a setting."""
+    """Raise InvalidInput if a limit is a customer's maximum number of runs, which is a setting."""
     customer = customer_of_limit(name)
     if customer is not None and limit_list(tx, name=name, n=1):
         fix = f"Use: penstock customers set {customer} --concurrency N"
         raise InvalidInput("name", "a limit that is not a customer's maximum", name, fix)
 
 
-def _found(tx: Tx, show: str, q: str | None, after: str, n: int) -> list[LimitView]:
+def _found(tx: Tx, show: str, q: str | None, after: tuple[str, int], n: int) -> list[LimitView]:
     """Return the limits that a list shows; `q` is a part of the name or the id of a run."""
     chosen = None
     if show != "all":
@@ -213,6 +213,7 @@ def _detail(tx: Tx, name: str) -> LimitDetail:
     grants = estimated_grants(
         [row.weight for row in queue],
         [(row.since_at, row.weight) for row in holders],
+        held=found[0].held,
         effective=limit.effective,
         hold=median_hold([one.at - (one.since_at or one.at) for one in history if _is_hold(one)]),
         now=now,

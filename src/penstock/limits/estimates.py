@@ -17,14 +17,16 @@ def estimated_grants(
     weights: Sequence[int],
     holders: Sequence[tuple[Micros, int]],
     *,
+    held: int,
     effective: int | None,
     hold: Micros | None,
     now: Micros,
 ) -> list[Micros | None]:
     """Return when each request of a queue is likely to get its slot; None if that is unknown.
 
-    `weights` are those of the waiting requests, in order; `holders` have (since, weight). Each hold
-    is taken to last `hold`; one that has lasted longer, half as long again from now on.
+    `weights` are those of the waiting requests, in order; `holders` have (since, weight); `held`
+    is the weight of all holders, including those not given. Each hold is assumed to last `hold`;
+    one that has already lasted longer is assumed to end in half of `hold` from now.
     """
     if not effective or hold is None:
         return [None] * len(weights)
@@ -33,7 +35,7 @@ def estimated_grants(
         for since, weight in holders
     ]
     heapq.heapify(ends)
-    free, at = effective - sum(weight for _, weight in holders), now
+    free, at = effective - held, now
     grants: list[Micros | None] = []
     for weight in weights:
         needed = min(weight, effective)
@@ -49,10 +51,11 @@ def estimated_grants(
 
 
 def taken_last_minute(now: Micros, *, minute: int, taken: int, before: int) -> int:
-    """Return about how many tokens were granted in the last 60 seconds.
+    """Return the approximate number of tokens granted in the last 60 seconds.
 
-    `minute` is the number of the minute in which `taken` were granted, after `before` in the one
-    before it. Those of the earlier minute count by their share of the 60 seconds.
+    `minute` is the number of the minute in which `taken` tokens were granted; `before` tokens were
+    granted in the minute before it. Tokens of the earlier minute count in proportion to its share
+    of the 60 seconds.
     """
     passed = now // MINUTE - minute
     if passed not in (0, 1):

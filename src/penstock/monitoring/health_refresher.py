@@ -1,13 +1,14 @@
 """The refresher of customers' health: stores what lists of customers are ordered and filtered by.
 
-Any number of processes may run it; one at a time makes a pass. A pass takes the customers whose
-health has probably changed, and the next ones of all customers, and writes only what changed. So
-trouble is stored within seconds, and everything else once all customers have been read: after two
-minutes with 50,000 customers.
+Any number of processes may run it; only one at a time makes a pass. A pass reads the customers
+whose health has probably changed and the next part of all customers, and writes only what changed.
+Trouble is therefore stored within seconds, and everything else once all customers have been read:
+after two minutes with 50,000 customers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,12 +21,15 @@ from penstock.monitoring.store import (
     customers_outdated,
     customers_suspect,
 )
+from penstock.slos.store import position_get, position_set
 
 PASS_EVERY: Final = 5 * SECOND
 SUSPECTS: Final = 1_000
 CHUNK: Final = 2_000
+POSITION: Final = "customer_health_after"
+"""Counter with the key of the last customer that a pass read in their order."""
 DEAD_SINCE: Final = MINUTE
-"""Age of dead letters that are new; a later pass finds their customers among all."""
+"""Maximum age of a dead letter that counts as new; customers with older ones are found in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +47,32 @@ class HealthRefresher:
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
-        self._after = 0
 
     def run_once(self) -> RefreshCounts:
         """Make a pass, if it is due."""
-        if not self._store.write(lambda tx: pass_take(tx, "customer_health_pass_at", PASS_EVERY)):
+        following = self._store.write(_take)
+        if following is None:
             return RefreshCounts()
-        keys, outdated = self._store.read(self._read)
+        keys, outdated = self._store.read(lambda tx: _read(tx, following))
         changed = 0
         if outdated:
             changed = self._store.write(lambda tx: customer_health_put(tx, outdated))
         return RefreshCounts(read=len(keys), changed=changed)
 
-    def _read(self, tx: Tx) -> tuple[set[int], list[tuple[int, int, int | None]]]:
-        following = customer_keys(tx, self._after, CHUNK)
-        self._after = following[-1] if len(following) == CHUNK else 0
-        keys = {*following, *customers_suspect(tx, tx.now() - DEAD_SINCE, SUSPECTS)}
-        return keys, customers_outdated(tx, sorted(keys)) if keys else []
+
+def _take(tx: Tx) -> list[int] | None:
+    """Reserve the pass; return the next customers of all. None if the pass is not due yet.
+
+    The position is stored, because each process makes only some of the passes.
+    """
+    if not pass_take(tx, "customer_health_pass_at", PASS_EVERY):
+        return None
+    following = customer_keys(tx, position_get(tx, POSITION, 0), CHUNK)
+    position_set(tx, POSITION, following[-1] if len(following) == CHUNK else 0)
+    return following
+
+
+def _read(tx: Tx, following: Sequence[int]) -> tuple[set[int], list[tuple[int, int, int | None]]]:
+    """Return the customers to check, and those whose stored health is outdated."""
+    keys = {*following, *customers_suspect(tx, tx.now() - DEAD_SINCE, SUSPECTS)}
+    return keys, customers_outdated(tx, sorted(keys)) if keys else []

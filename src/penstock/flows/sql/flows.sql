@@ -1,7 +1,7 @@
 -- Flows and their phases: open, lock, advance, end; completions and flow events.
 
 -- fragment: flow_columns
--- A flow, in the order of `rows.Flow`.
+-- A flow, in the order of `rows.FlowRow`.
 w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
 w.generation, w.state, w.correlation_id, w.trigger_source, w.created_at, w.ended_at, w.digest,
 w.start_phase, w.parent_flow_id, w.deadline_at, w.no_downstream, w.is_degraded, w.missing, w.slot,
@@ -180,8 +180,8 @@ SELECT {{flow_columns}} FROM flows w {{flow_joins}}
 WHERE {{flow_ids}} AND {{flow_filters}} ORDER BY w.flow_id DESC LIMIT :limit;
 
 -- fragment: flow_open
--- Open flows, by their index. The product keeps the order of ids, of which almost all have ended,
--- from being read instead; its sign is the direction.
+-- Open flows, by their index. The product keeps the planner from reading all flows in id order,
+-- almost all of which have ended; its sign is the direction.
 flows w {{lite:INDEXED BY flows_due}} {{flow_joins}}
 WHERE w.ended_at IS NULL AND w.flow_id * CAST(:direction AS bigint) < :before
     AND w.flow_id + 0 BETWEEN :first_id AND :last_id AND {{flow_filters}}
@@ -207,16 +207,28 @@ SELECT {{flow_columns}} FROM flows w {{lite:INDEXED BY flows_failed}} {{flow_joi
 WHERE w.state IN ('FAILED', 'DEGRADED') AND {{flow_ids}} AND {{flow_filters}}
 ORDER BY w.flow_id DESC LIMIT :limit;
 
--- name: flow_list_ended
--- The flows that ended last since a time, among a bounded number of them.
--- scope: system (operators; a tenant's key adds :customer)
-SELECT {{flow_columns}} FROM (SELECT k.flow_id, k.ended_at FROM
-    (SELECT e.flow_id, e.customer, e.ended_at FROM flows e
-        WHERE e.ended_at >= :since ORDER BY e.ended_at DESC LIMIT :searched) AS k
-    WHERE CAST(:customer AS bigint) IS NULL OR k.customer = :customer
+-- fragment: flows_ended_last
+-- The flows `k` that ended last, with their columns.
     ORDER BY k.ended_at DESC LIMIT :limit) AS n
 {{lite:CROSS}} JOIN flows w ON w.flow_id = n.flow_id {{flow_joins}}
-ORDER BY n.ended_at DESC, n.flow_id DESC;
+ORDER BY n.ended_at DESC, n.flow_id DESC
+
+-- name: flow_list_ended
+-- The most recently ended flows since a time.
+-- scope: system (operators)
+SELECT {{flow_columns}} FROM (SELECT k.flow_id, k.ended_at FROM flows k WHERE k.ended_at >= :since
+{{flows_ended_last}};
+
+-- name: flow_list_ended_customer
+-- The same of one customer, among the last of all customers and a bounded number of its own.
+SELECT {{flow_columns}} FROM (SELECT k.flow_id, k.ended_at FROM (
+    SELECT a.flow_id, a.ended_at FROM (SELECT e.flow_id, e.customer, e.ended_at FROM flows e
+        WHERE e.ended_at >= :since ORDER BY e.ended_at DESC LIMIT :searched) AS a
+    WHERE a.customer = :customer
+    UNION SELECT o.flow_id, o.ended_at FROM (SELECT e.flow_id, e.ended_at FROM flows e
+        WHERE e.customer = :customer LIMIT :searched) AS o
+    WHERE o.ended_at >= :since) AS k
+{{flows_ended_last}};
 
 -- fragment: flows_searched
 SELECT w.flow_id FROM flows w WHERE {{flow_ids}}
@@ -224,14 +236,14 @@ SELECT w.flow_id FROM flows w WHERE {{flow_ids}}
     ORDER BY w.flow_id DESC LIMIT :searched
 
 -- name: flow_search
--- The flows that fit among the next ones, newest first.
+-- The matching flows among the next ones, newest first.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT {{flow_columns}} FROM ({{flows_searched}}) AS s
 {{lite:CROSS}} JOIN flows w ON w.flow_id = s.flow_id {{flow_joins}}
 WHERE {{flow_filters}} ORDER BY w.flow_id DESC LIMIT :limit;
 
 -- name: flow_search_end
--- How many flows a search looked at, and the last of them.
+-- How many flows a search examined, and the last of them.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT count(*), min(s.flow_id) FROM ({{flows_searched}}) AS s;
 
@@ -321,8 +333,8 @@ SELECT flow_id, NULL FROM (
     ORDER BY deadline_at, flow_id LIMIT :n) AS late;
 
 -- name: cascade_next_at
--- When work is due: flow events immediately, then probes, then deadlines; gates of single runs; expansions; and
--- the current time.
+-- When work is due: flow events immediately, then probes, then deadlines; gates of single runs;
+-- expansions. Also returns the current time.
 -- scope: system (the cascade serves all customers)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
@@ -517,7 +529,8 @@ FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
 -- name: completion_rows_named
--- The completions of some phases of a long flow; each is found by key, whatever statistics the planner has.
+-- The completions of some phases of a long flow; each is found by key, whatever the planner's
+-- statistics.
 -- scope: system (the caller locked the flow)
 SELECT {{completion_columns}}
 FROM processors p CROSS JOIN {{pg:LATERAL (SELECT * FROM completions c
@@ -574,7 +587,7 @@ DELETE FROM item_counts WHERE flow_id IN ({{flows_to_prune}});
 DELETE FROM flows WHERE flow_id IN ({{flows_to_prune}});
 
 -- name: generations_prune
--- Delete the generation numbers of partitions unchanged for long.
+-- Delete the generation numbers of partitions that have not changed for a long time.
 -- scope: system (retention)
 DELETE FROM generations WHERE (customer, pipeline, config_id, partition, mode) IN (
     SELECT customer, pipeline, config_id, partition, mode FROM generations g

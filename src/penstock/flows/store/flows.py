@@ -190,9 +190,14 @@ def flow_list_trouble(tx: Tx, wanted: FlowFilter) -> list[FlowRow]:
 
 
 def flow_list_ended(tx: Tx, customer: int | None, since: Micros, limit: int) -> list[FlowRow]:
-    """Return flows that ended since a time, the last one first; reads a bounded number."""
-    params = {"customer": customer, "since": since, "limit": limit, "searched": SEARCHED_MAX}
-    return [flow_of_row(row) for row in tx.rows("flow_list_ended", params)]
+    """Return flows that ended since a time, most recent first; reads a bounded number."""
+    params = {"since": since, "limit": limit}
+    if customer is None:
+        rows = tx.rows("flow_list_ended", params)
+    else:
+        params |= {"customer": customer, "searched": SEARCHED_MAX}
+        rows = tx.rows("flow_list_ended_customer", params)
+    return [flow_of_row(row) for row in rows]
 
 
 def flow_search(tx: Tx, wanted: FlowFilter) -> tuple[list[FlowRow], int | None]:
@@ -206,7 +211,7 @@ def flow_search(tx: Tx, wanted: FlowFilter) -> tuple[list[FlowRow], int | None]:
 
 
 def flow_id_from(tx: Tx, at: Micros) -> int:
-    """Return an id before which all flows were opened before a time; ids grow with time."""
+    """Return an id such that all flows with lower ids were opened before a time."""
     ((low, high),) = tx.rows("flow_id_range")
     if low is None:
         return 0
@@ -322,7 +327,7 @@ def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
 
 
 class NextDue(NamedTuple):
-    """When work of flows is due, a gate of a single run, an expansion; and the current time."""
+    """When flows, gates of single runs and expansions are next due, and the current time."""
 
     flows_at: int | None
     run_gates_at: int | None

@@ -269,7 +269,7 @@ WHERE limit_id = :limit_id AND request = :request
 RETURNING ticket;
 
 -- name: limit_run_wake
--- Make snoozed runs due immediately whose slot was granted.
+-- Make snoozed runs whose slot was granted due immediately.
 -- scope: system (grants serve all customers)
 UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission = 1
 RETURNING run_id;
@@ -282,7 +282,7 @@ SELECT run_id FROM runs WHERE run_id {{any ids}} AND admission IN (0, 1, 9)
 ORDER BY run_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: limit_run_granted
--- Make requeued runs due immediately whose slot was granted in the meantime.
+-- Make requeued runs whose slot was granted in the meantime due immediately.
 -- scope: system (the caller just released the runs)
 UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission = 1
     AND EXISTS (SELECT 1 FROM limit_leases e WHERE e.run_id = runs.run_id
@@ -335,7 +335,7 @@ DELETE FROM limit_capacities WHERE limit_id = :limit_id AND entry < (
         ORDER BY entry DESC LIMIT :kept) k);
 
 -- name: limit_capacities_overlong
--- Limits with well more changes of their capacity than are kept.
+-- Limits with far more capacity changes than are kept.
 -- scope: system (upkeep)
 SELECT limit_id FROM limit_capacities GROUP BY limit_id HAVING count(*) > :kept LIMIT :n;
 
@@ -364,7 +364,7 @@ DELETE FROM limit_history WHERE limit_id = :limit_id AND entry < (
         ORDER BY entry DESC LIMIT :kept) k);
 
 -- name: limit_history_overlong
--- Limits whose history is well beyond the number of rows kept.
+-- Limits whose history has far more rows than are kept.
 -- scope: system (upkeep)
 SELECT limit_id FROM limit_history GROUP BY limit_id HAVING count(*) > :kept LIMIT :n;
 
@@ -398,7 +398,8 @@ SELECT {{limit_columns}},
     (SELECT count(*) FROM limit_tickets t WHERE t.limit_id = l.limit_id),
     (SELECT count(*) FROM run_limits r WHERE r.limit_id = l.limit_id AND r.is_waiting)
 FROM limits l
-WHERE (CAST(:customer AS bigint) IS NULL OR l.customer IN (0, :customer)) AND l.name > :after
+WHERE (CAST(:customer AS bigint) IS NULL OR l.customer IN (0, :customer))
+    AND (l.name, l.customer) > (:after, :after_customer)
     AND (CAST(:name AS text) IS NULL OR l.name = :name)
     AND (CAST(:part AS text) IS NULL
         OR {{pg:strpos}}{{lite:instr}}(lower(l.name), lower(:part)) > 0)

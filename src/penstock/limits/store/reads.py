@@ -55,14 +55,15 @@ def limit_list(
     name: str | None = None,
     part: str | None = None,
     ids: Sequence[int] | None = None,
-    after: str = "",
+    after: tuple[str, int] = ("", -1),
     n: int = 50,
 ) -> list[LimitView]:
     """Return limits by name. A tenant sees its own limits and the system's.
 
-    `part` is a part of the name, in any case; `ids` restricts the result to these limits.
+    `part` is a part of the name, case-insensitive; `ids` restricts the result to these limits.
     """
-    params = {"customer": customer_key, "name": name, "part": part, "after": after, "n": n,
+    params = {"customer": customer_key, "name": name, "part": part, "n": n,
+              "after": after[0], "after_customer": after[1],
               "is_chosen": 0 if ids is None else 1, "ids": list(ids or ())}  # fmt: skip
     return [
         LimitView(LimitRow._make(row[:_WIDTH]), *(int(value) for value in row[_WIDTH:]))
@@ -110,7 +111,7 @@ def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[LimitEve
 
 
 def limit_recent_waits(tx: Tx, n: int, window_us: int) -> dict[str, list[int]]:
-    """Return the waits that ended within a time, by the names of the first `n` limits."""
+    """Return the waits that ended within the window, by name, of the first `n` limits."""
     found: dict[str, list[int]] = {}
     for name, asked_at, until in tx.rows("limit_recent_waits", {"n": n, "window_us": window_us}):
         found.setdefault(name, []).append(until - asked_at)

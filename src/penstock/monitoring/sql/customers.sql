@@ -56,7 +56,7 @@ SELECT c.customer, c.health_rank, c.next_run_time FROM customers c
 WHERE c.customer {{any ids}};
 
 -- name: customer_keys
--- Keys of customers after one.
+-- The next keys of customers after a key.
 -- scope: system (operators)
 SELECT c.customer FROM customers c WHERE c.customer > :after ORDER BY c.customer LIMIT :n;
 
@@ -68,6 +68,8 @@ SELECT c.customer FROM config_health h JOIN configs f ON f.config_id = h.config_
     JOIN customers c ON c.customer = f.customer
     WHERE h.consecutive_failures > 0 AND f.is_active AND f.deleted_at IS NULL
         AND c.health_rank > :at_risk
+        -- A paused customer is paused, whatever its configs do.
+        AND NOT EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'customer' AND q.subject = c.customer)
 UNION
 SELECT c.customer FROM pauses q JOIN customers c ON c.customer = q.subject
     WHERE q.scope = 'customer' AND c.health_rank <> :paused
@@ -120,7 +122,7 @@ WHERE a.customer {{any ids}} AND a.ended_at IS NULL AND a.measure = 'duration' A
 ORDER BY a.at DESC, a.anomaly_id DESC;
 
 -- name: customer_running
--- Held runs of customers; all held runs are read, which workers bound.
+-- Held runs of customers. All held runs are read; the concurrency of the workers bounds them.
 -- scope: system (the caller has looked up the customers)
 SELECT r.customer, count(*) FROM runs r WHERE r.admission = 9 AND r.customer {{any ids}}
 GROUP BY r.customer;

@@ -24,5 +24,5 @@ ORDER BY k.finished_at DESC, k.run_id DESC LIMIT :n
 {{failures_ended}} {{failures_newest}};
 
 -- name: failures_recent_customer
--- The same of one customer.
+-- The same for one customer.
 {{failures_ended}} AND h.customer = :customer {{failures_newest}};

@@ -86,8 +86,8 @@ FROM {{batch}} WHERE TRUE
 {{state_conflict}};
 
 -- name: run_state_get
--- The checkpoint that a run continues from: of its own chain of attempts, else of the chain that it
--- manual retries, unless that chain completed.
+-- The checkpoint that a run continues from: of its own chain of attempts, else of the chain that
+-- it retries manually, unless that chain completed.
 -- scope: system (the caller holds or has checked the run)
 SELECT s.state, s.run_id, s.saved_at FROM run_states s
 WHERE s.root_run_id = :root OR (CAST(:parent AS bigint) IS NOT NULL AND s.root_run_id = (

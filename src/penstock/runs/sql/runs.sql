@@ -284,8 +284,8 @@ WITH given AS MATERIALIZED (
 SELECT run_id, admission FROM inserted ORDER BY run_id;
 
 -- name: run_insert_many [postgres one]
--- differs because a single run gets its fair rank by one update, without numbering a batch. A third
--- less time.
+-- differs because a single run gets its fair rank by one update, without numbering a batch. It
+-- takes a third less time.
 -- scope: system (the batch names its customers)
 WITH given AS MATERIALIZED (
     {{given_from_batch}}
@@ -411,8 +411,8 @@ SELECT {{held_columns}} FROM r {{held_joins}}
 ORDER BY r.level DESC, r.pass, r.run_id;
 
 -- name: run_claim_from [postgres]
--- Claim like `run_claim`, but read each level from a fair rank on (`runs.claim_start` says why).
--- Levels are read one after the other, the highest first, until there are enough runs.
+-- Claim like `run_claim`, but read each level from a fair rank on (`runs.claim_start` explains
+-- why). Levels are read one after the other, the highest first, until there are enough runs.
 -- scope: system (workers serve all customers; a tenant's key adds :customer)
 WITH alive AS MATERIALIZED (
     {{session_alive}}
@@ -579,18 +579,18 @@ SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
 SELECT 1 WHERE :run_id IS NULL;
 
 -- name: cohort_reopen
--- Take an ended run out of the sums of its occurrence, unless an earlier retry by hand did: a
--- person retries it.
+-- Take the last attempt of an ended run's occurrence out of the sums: a person retries the run. It
+-- is the attempt that is counted, also if the person retries an earlier one.
 -- scope: system (the caller has checked the run)
 INSERT INTO cohort_sums (slot, processor, completed, dead, cancelled, ended_at)
-SELECT h.slot, h.processor, CASE WHEN h.final_state = 'COMPLETED' THEN -1 ELSE 0 END,
-    CASE WHEN h.is_dead THEN -1 ELSE 0 END,
-    CASE WHEN h.final_state = 'COMPLETED' OR h.is_dead THEN 0 ELSE -1 END, h.finished_at
-FROM history h
-WHERE h.run_id = :run_id AND h.config_id IS NOT NULL AND h.flow_id IS NULL
-    AND h.trigger_message_id IS NULL AND NOT h.was_retried
-    AND NOT EXISTS (SELECT 1 FROM history k WHERE k.customer = h.customer AND k.slot = h.slot
-        AND k.parent_run_id = h.run_id);
+SELECT k.slot, k.processor, CASE WHEN k.final_state = 'COMPLETED' THEN -1 ELSE 0 END,
+    CASE WHEN k.is_dead THEN -1 ELSE 0 END,
+    CASE WHEN k.final_state = 'COMPLETED' OR k.is_dead THEN 0 ELSE -1 END, k.finished_at
+FROM history h JOIN history k ON k.customer = h.customer AND k.slot = h.slot
+    AND k.config_id = h.config_id AND k.processor = h.processor
+WHERE h.run_id = :run_id AND h.flow_id IS NULL AND h.trigger_message_id IS NULL
+    AND k.flow_id IS NULL AND k.trigger_message_id IS NULL
+ORDER BY k.run_id DESC LIMIT 1;
 
 -- name: run_durations
 -- Durations of the newest executions of a live run's processor, for the same customer.

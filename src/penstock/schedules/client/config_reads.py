@@ -146,7 +146,7 @@ class ConfigReads:
             return config_list_with_health(tx, health, **wanted)
         if filters.get("sort") != "next_run_time" and due_before is None:
             if filters.get("customer_prefix"):
-                last = place[2] if len(place) > 2 else ""
+                last = place[2] if len(place) > 2 else _customer_of(tx, wanted)
                 return config_list_named(tx, after_customer=last, **wanted)
             return config_list(tx, **wanted)
         return config_list_next(
@@ -172,7 +172,9 @@ class ConfigReads:
         )
 
     def preview(self, config_id: ConfigId, n: PreviewCount = 5) -> SchedulePreview:
-        """Return the next occurrences of a config: mode, partition, effects of clock changes."""
+        """Return the next occurrences of a config, with mode, partition and effects of clock
+        changes.
+        """
         check_limit(n, "n", PREVIEW_MAX)
         number = config_number(config_id)
         config, now = self._store.read(lambda tx: (self._found(tx, number), tx.now()))
@@ -310,3 +312,9 @@ def existing(found: ConfigRow | None, number: int) -> ConfigRow:
     if found is None or found.deleted_at is not None:
         raise NotFound("config", encode("cfg", number))
     return found
+
+
+def _customer_of(tx: Tx, wanted: ConfigRowFilter) -> str:
+    """Return the customer of the config that a list continues after; empty if there is none."""
+    found = config_get(tx, wanted["after"], wanted["customer_key"])
+    return "" if found is None else found.customer_id

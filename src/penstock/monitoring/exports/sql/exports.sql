@@ -1,7 +1,7 @@
 -- Exports of history, page by page in the order of their keys.
 
 -- name: export_runs
--- Ended runs of a span of time; the last column is the position.
+-- Runs that ended in a period; the last column is the position.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT h.run_id, c.customer_id, l.name, p.name, h.config_id, h.flow_id, h.partition, h.mode,
     h.scheduled_time, h.created_at, h.started_at, h.finished_at, h.finished_at - h.started_at,
@@ -14,7 +14,7 @@ WHERE h.run_id > :after AND h.finished_at >= :since AND h.finished_at < :until
 ORDER BY h.run_id LIMIT :limit;
 
 -- name: export_flows
--- Flows that were opened in a span of time; the last column is the position.
+-- Flows that were opened in a period; the last column is the position.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT w.flow_id, c.customer_id, l.name, w.config_id, w.partition, w.mode, w.generation, w.state,
     w.is_degraded, w.trigger_source, w.opened_by, w.created_at, w.ended_at, w.deadline_at,
@@ -25,7 +25,7 @@ WHERE w.flow_id > :after AND w.created_at >= :since AND w.created_at < :until
 ORDER BY w.flow_id LIMIT :limit;
 
 -- name: export_journal [postgres]
--- Journal entries of a span of time; the last column is the position.
+-- Journal entries of a period; the last column is the position.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT j.seq, j.at, j.kind, j.subject, c.customer_id, j.action, j.actor, j.from_state, j.to_state,
     j.why, j.detail, j.xid::text || ' ' || j.seq
@@ -47,7 +47,7 @@ WHERE j.seq > CAST(substr(:after, instr(:after, ' ') + 1) AS integer)
 ORDER BY j.seq LIMIT :limit;
 
 -- name: export_executions
--- Executions that ended in a span of time; the last column is the position.
+-- Executions that ended in a period; the last column is the position.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT e.execution_id, e.source_execution_id, e.correlation_id, c.customer_id, l.name, e.flow_id,
     e.phase, e.processor, e.event_type, e.partition, e.mode, e.status, e.started_at,

@@ -1,13 +1,13 @@
 -- Verification: differences between the journal and the state.
 
 -- name: verify_ends
--- Runs in history that ended in a span of time.
+-- Runs in history that ended in a period.
 -- scope: system (operators)
 SELECT h.run_id, h.finished_at, h.final_state, h.token FROM history h
 WHERE h.run_id {{any ids}} AND h.finished_at >= :since AND h.finished_at <= :until;
 
 -- name: verify_history_count
--- Number of runs that ended in a span of time.
+-- Number of runs that ended in a period.
 -- scope: system (operators)
 SELECT count(*) FROM history WHERE finished_at >= :since AND finished_at < :until;
 
@@ -20,19 +20,19 @@ WHERE h.finished_at >= :since AND h.finished_at < :until AND NOT EXISTS (
 LIMIT :limit;
 
 -- name: verify_run_entries
--- How many creations and ends the journal has of runs.
+-- Number of creations and ends of runs in the journal.
 -- scope: system (operators)
 SELECT j.subject, sum(CASE WHEN j.action = 'created' THEN 1 ELSE 0 END),
     sum(CASE WHEN j.action = 'ended' THEN 1 ELSE 0 END)
 FROM journal j WHERE j.subject {{any ids}} AND j.kind = 'run' GROUP BY j.subject;
 
 -- name: verify_run_live
--- Which of some runs are live.
+-- The given runs that are live.
 -- scope: system (operators)
 SELECT r.run_id FROM runs r WHERE r.run_id {{any ids}};
 
 -- name: verify_live
--- Live runs in pages, with the number of creations and ends that the journal has of each.
+-- Live runs in pages, with the number of their creations and ends in the journal.
 -- scope: system (operators)
 SELECT r.run_id, r.state, r.created_at,
     (SELECT count(*) FROM journal j
@@ -53,7 +53,7 @@ SELECT u.config_id, u.slot, min(u.run_id), max(u.run_id), count(*) FROM (
 GROUP BY u.config_id, u.slot, u.processor, u.item_key, u.mode HAVING count(*) > 1 LIMIT :limit;
 
 -- name: verify_flows
--- Flows in pages, with the number of openings and ends that the journal has of each.
+-- Flows in pages, with the number of their openings and ends in the journal.
 -- scope: system (operators)
 SELECT w.flow_id, w.state, w.ended_at IS NULL, w.created_at,
     (SELECT count(*) FROM journal j

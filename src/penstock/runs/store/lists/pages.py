@@ -32,7 +32,8 @@ HELD: Final = ("CLAIMED", "RUNNING")
 class RunFilter:
     """Filter, order and page of a list of runs.
 
-    (occurrence_before, before) continues an earlier page, (ended_before, before) one by the end.
+    (occurrence_before, before) continues an earlier page; (ended_before, before) continues a page
+    that is ordered by end.
     """
 
     customer: int | None = None
@@ -50,16 +51,16 @@ class RunFilter:
     is_dead: bool | None = None
     waits_from: int = Admission.READY
     waits_to: int = Admission.NONE
-    """Marks of admission; all of them by default."""
+    """Range of admission marks; all of them by default."""
     ended_from: int = 0
     ended_to: int = FAR_FUTURE
     sort: str = "newest"
-    """newest, running_for (longest first), waiting_for (oldest first) or ended_at (last first)."""
+    """newest, running_for (longest first), waiting_for (oldest first), ended_at (latest first)."""
     prefix: str | None = None
     """Prefix of a correlation id or partition, for live runs; `ids` has the ended runs."""
     prefix_end: str | None = None
     ids: Sequence[int] = ()
-    """Runs that a search found; they need no prefix."""
+    """Runs that a search found; they match without the prefix."""
     occurrence_from: int = 0
     occurrence_to: int = FAR_FUTURE
     occurrence_before: int = FAR_FUTURE
@@ -97,15 +98,18 @@ class RunFilter:
         """Whether ended runs are filtered by more than the customer and the scheduled time."""
         others = (self.config_id, self.pipeline, self.processor, self.state, self.partition,
                   self.error_type, self.sla_met, self.is_dead, self.flow_id)  # fmt: skip
-        is_timed = self.occurrence_from > 0 or self.occurrence_to < FAR_FUTURE
-        return any(one is not None for one in others) or (self.customer is None and is_timed)
+        return any(one is not None for one in others) or (self.customer is None and self.is_timed)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether runs are filtered by their scheduled time."""
+        return self.occurrence_from > 0 or self.occurrence_to < FAR_FUTURE
 
     @property
     def has_live_filters(self) -> bool:
         """Whether live runs are filtered by more than the customer."""
         is_marked = self.waits_to < Admission.NONE or self.prefix is not None
-        is_timed = self.occurrence_from > 0 or self.occurrence_to < FAR_FUTURE
-        return self.has_other_filters or is_marked or is_timed
+        return self.has_other_filters or is_marked or self.is_timed
 
 
 class RunPosition(NamedTuple):
@@ -118,7 +122,7 @@ class RunPosition(NamedTuple):
 
 
 class RunsPart(NamedTuple):
-    """Runs of a list, and the position at which it continues, even after few of them."""
+    """A part of a list of runs, and the position at which it continues; the part may be short."""
 
     rows: list[RunRow]
     following: RunPosition | None
@@ -140,7 +144,7 @@ def run_list_live(tx: Tx, wanted: RunFilter) -> list[RunRow]:
 
 
 def run_page_live(tx: Tx, wanted: RunFilter) -> RunsPart:
-    """Return the same with the position at which the list continues."""
+    """Return the same runs, with the position at which the list continues."""
     if wanted.flow_id is not None:
         name = "run_list_live_flow"
     elif wanted.message_id is not None:
@@ -160,14 +164,14 @@ def run_page_live(tx: Tx, wanted: RunFilter) -> RunsPart:
 
 
 def run_list_running(tx: Tx, wanted: RunFilter, position: RunPosition | None = None) -> RunsPart:
-    """Return running runs, the one that has been executing longest first, after a position."""
+    """Return running runs after a position, longest-running first."""
     started, after = (0, 0) if position is None else (position.at, position.run_id)
     params = params_of(wanted) | {"started_after": started, "after": after}
     return part_of([run_of_row(row) for row in tx.rows("run_list_running", params)], wanted)
 
 
 def run_list_waiting(tx: Tx, wanted: RunFilter, position: RunPosition | None) -> RunsPart:
-    """Return pending runs that are due, oldest first, after a position."""
+    """Return due pending runs after a position, oldest first."""
     after = 0 if position is None else position.run_id
     names = ("run_list_waiting", "run_window_waiting")
     if wanted.customer is not None:
@@ -178,7 +182,7 @@ def run_list_waiting(tx: Tx, wanted: RunFilter, position: RunPosition | None) ->
 def run_list_ended(tx: Tx, wanted: RunFilter) -> RunsPart:
     """Return ended runs, newest first: those of a customer by scheduled time, others by id.
 
-    If only ended runs are listed they are in the order of their end.
+    If only ended runs are listed, they are ordered by end.
     """
     if wanted.prefix is not None:
         name = "run_list_ended_ids"
@@ -193,7 +197,8 @@ def run_list_ended(tx: Tx, wanted: RunFilter) -> RunsPart:
         name = "run_list_ended_partition"
     elif wanted.is_by_end:
         names = ("run_list_ended_customer_end", "run_window_customer_end")
-        return _windowed(tx, wanted, names, is_filtered=wanted.has_other_filters)
+        is_filtered = wanted.has_other_filters or wanted.is_timed
+        return _windowed(tx, wanted, names, is_filtered=is_filtered)
     else:
         names = ("run_list_ended_customer", "run_window_customer")
         return _windowed(tx, wanted, names, is_filtered=wanted.has_other_filters)
@@ -209,7 +214,7 @@ def _windowed(
     is_live: bool = False,
     **more: int,
 ) -> RunsPart:
-    """Return the runs that fit of the next rows: a window, whose end is the next position."""
+    """Return the matching runs of the next window of rows; its end is the next position."""
     list_name, end_name = names
     least = wanted.limit + wanted.offset
     following: RunPosition | None = None
@@ -245,7 +250,8 @@ def owner_of_flow(tx: Tx, flow_id: int) -> tuple[int, str] | None:
 
 
 def run_search_ended(tx: Tx, wanted: RunFilter, n: int) -> list[int]:
-    """Return at most `n` ended runs by prefix of the correlation id, and `n` by partition.
+    """Return at most `n` ended runs by prefix of the correlation id, and `n` by prefix of the
+    partition.
 
     Partitions are searched only for one customer, because other customers have the same ones.
     """
