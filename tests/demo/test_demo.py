@@ -2,11 +2,15 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
 
+from penstock import Pipeline
+from penstock.assembly.process import run_pending
 from penstock.assembly.settings import load
 from penstock.cli import cli
 from penstock.core.clock import SECOND, parse_iso
@@ -15,10 +19,12 @@ from penstock.demo.dashboard import Audience
 from penstock.demo.saas import world
 from penstock.demo.saas.performance import DemoOptions, run_demo
 from penstock.demo.saas.report import Facts, Report
-from penstock.demo.saas.scenario import ScenarioState
-from penstock.demo.saas.stage import SimulatedClock
+from penstock.demo.saas.scenario import ScenarioState, _cancel_some
+from penstock.demo.saas.stage import DemoSimulation, SimulatedClock
+from penstock.runs.records import Submission
 from penstock.schedules.config_input import given_fields, parse_config_input
 from tests.examples.test_workers import Process
+from tests.kits.client_harness import Harness
 from tests.kits.shell import Shell
 
 SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
@@ -133,6 +139,23 @@ def test_failed_claim_is_shown() -> None:
     assert not report.is_true
     assert "✗" in report.text()
     assert "this is a bug" in report.text()
+
+
+def test_a_flood_that_has_ended_is_left_alone(harness: Harness) -> None:
+    """Cancelling runs of a small flood that ended already does not fail the demo."""
+    quick = Pipeline("quick")
+    quick.phase("main").processor("p")(lambda _run: None)
+    client = harness.client
+    client.register([quick])
+    ended = client.runs.submit(Submission(pipeline="quick", customer="acme")).run_id
+    run_pending(client, [quick])
+    waiting = client.runs.submit(Submission(pipeline="quick", customer="acme")).run_id
+    stage = cast("DemoSimulation", SimpleNamespace(client=client, clock=SimulatedClock(0)))
+    scene = ScenarioState(stage, [], 1, 0, flood_size=200, flooder="acme")
+    scene.flood_ids = [ended, waiting]
+    _cancel_some(scene)
+    assert [text for _, text in scene.feed] == ["acme cancels 1 of them"]
+    assert client.runs.get(ended).state == "COMPLETED"
 
 
 def test_sample_data_is_valid_and_repeatable() -> None:

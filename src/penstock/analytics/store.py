@@ -53,7 +53,7 @@ PAGE: Final = 20_000
 TAIL: Final = 5_000
 """Maximum number of unfolded rows that a report reads."""
 COUNTED: Final = 100_000
-"""Maximum number of unfolded runs that the database counts for a report: 160 a second for the lag."""
+"""Maximum number of unfolded runs that a report lets the database count."""
 ROWS_MAX: Final = 50_000
 """Maximum number of counters that one report reads."""
 SERIES_KEPT: Final = 100 * DAY

@@ -8,11 +8,13 @@ reads their effects from it afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import penstock.demo.saas.world as world
 from penstock.core.clock import HOUR, MINUTE, Micros
+from penstock.core.errors import IllegalTransition
 from penstock.demo.saas.cloud import CLOUD
 from penstock.runs.records import Submission
 
@@ -171,14 +173,18 @@ def _flood(scene: ScenarioState) -> None:
 
 
 def _cancel_some(scene: ScenarioState) -> None:
-    """Cancel the last hundredth of the flood, which the customer submitted by mistake."""
+    """Cancel the last hundredth of the flood, which the customer submitted by mistake.
+
+    A small flood may have ended by now; ended runs stay as they are.
+    """
     count = max(1, scene.flood_size // 100)
     client = scene.stage.client.as_actor(scene.flooder)
-    outcomes = [
-        client.runs.cancel(run_id, reason="submitted by mistake").outcome
-        for run_id in scene.flood_ids[-count:]
-    ]
-    scene.add_line(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")
+    cancelled = 0
+    for run_id in scene.flood_ids[-count:]:
+        with suppress(IllegalTransition):
+            result = client.runs.cancel(run_id, reason="submitted by mistake")
+            cancelled += result.outcome == "cancelled"
+    scene.add_line(f"{scene.flooder} cancels {cancelled} of them")
 
 
 def _restore_credentials(scene: ScenarioState) -> None:
