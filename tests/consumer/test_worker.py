@@ -400,7 +400,9 @@ class TestLoop:
 def threads() -> Iterator[None]:
     """Check that no worker thread outlives its test."""
     yield
-    left = [t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-settler")]
+    left = [
+        t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-settler")
+    ]
     assert left == []
 
 

@@ -31,7 +31,8 @@ def stage(serve: Serve, chromium: Any) -> Iterator[tuple[Windows, Scene, list[st
     with serve("sqlite") as served:
         acme = scene(served.harness, "acme")
         dead = served.harness.client.dead_letters.list(kind="run").items[0].dead_letter_id
-        paths = [*LISTS, "/sessions", *details(acme, dead), f"/runs/{hostile_run(served)}"]
+        beside = f"/customers?at={acme.customer}"
+        paths = [*LISTS, beside, "/sessions", *details(acme, dead), f"/runs/{hostile_run(served)}"]
         yield Windows(chromium, served), acme, paths
 
 

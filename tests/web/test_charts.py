@@ -18,6 +18,7 @@ from penstock.web.charts import (
     nice_ceiling,
     nice_duration,
     spark,
+    steps,
 )
 from penstock.web.pages.flows.deeds import button_of
 
@@ -54,6 +55,18 @@ def test_sparks_stay_in_their_box(values: list[float]) -> None:
         assert 0 <= y <= 16
 
 
+@given(st.lists(st.floats(0, 1e6), max_size=40), st.floats(0, 1e6))
+def test_steps_stay_in_their_box(values: list[float], top: float) -> None:
+    """A line starts where its first value does and ends at the right edge, never outside."""
+    points = [(100 * n / len(values), value) for n, value in enumerate(values)]
+    drawn = [tuple(map(float, point.split(","))) for point in steps(points, top).split()]
+    assert len(drawn) == (2 * len(values) if top > 0 else 0)
+    assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in drawn)
+    if drawn:
+        assert (drawn[0][0], drawn[-1][0]) == (0, 100)
+        assert [x for x, _ in drawn] == sorted(x for x, _ in drawn)
+
+
 @given(st.floats(0, 1e9))
 def test_a_ceiling_is_at_or_above_its_value(value: float) -> None:
     assert nice_ceiling(value) >= value
@@ -84,6 +97,7 @@ def test_a_chart_without_data_is_drawn() -> None:
     assert dots([], title="t", slo=None, note="", foot="").dots == []
     assert median([]) == timedelta(0)
     assert spark([3.0]) == ""
+    assert steps([], 4.0) == ""
 
 
 @pytest.mark.parametrize(("x", "expected"), [(0, "start"), (50, "middle"), (99, "end")])

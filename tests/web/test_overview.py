@@ -43,7 +43,7 @@ def test_a_cohort_is_a_bar(served: ServedApi) -> None:
     next_hour(harness)
     browser = Browser(served)
     waiting = today_of(browser.get("/"))
-    assert bar_of(waiting) == [("hat", "6 in line")]
+    assert bar_of(waiting) == [("hat", "6 queued")]
     assert "0 % of what is due is done" in waiting
     held = [harness.take() for _ in range(5)]
     harness.clock.advance(2 * MINUTE)
@@ -54,15 +54,15 @@ def test_a_cohort_is_a_bar(served: ServedApi) -> None:
     assert bar_of(panel) == [
         ("ok", "2 completed"),
         ("run", "1 running"),
-        ("hat", "1 in line"),
+        ("hat", "1 queued"),
         ("soft", "1 to retry"),
         ("fail", "1 dead"),
     ]
-    assert "2 of 6 runs · 1 running · 1 in line · 1 to retry · 1 dead · done about" in panel
-    assert 'aria-label="2 of 6 runs, 1 running, 1 in line, 1 to retry, 1 dead"' in panel
+    assert "2 of 6 runs · 1 running · 1 queued · 1 to retry · 1 dead · done about" in panel
+    assert 'aria-label="2 of 6 runs, 1 running, 1 queued, 1 to retry, 1 dead"' in panel
     assert "33 % of what is due is done" in panel
     mine = today_of(browser.get("/?customer=c5"))
-    assert bar_of(mine) == [("hat", "1 in line")]
+    assert bar_of(mine) == [("hat", "1 queued")]
     assert "/runs?customer=c5&amp;pipeline=nightly" in mine
 
 

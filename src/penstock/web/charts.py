@@ -128,7 +128,7 @@ def nice_ceiling(value: float) -> int:
 
 
 def spark(values: Sequence[float]) -> str:
-    """Return the points of a small line over values, zero at the bottom; empty for fewer than 2."""
+    """Return the points of a sparkline, with zero at the bottom; empty for fewer than 2 values."""
     if len(values) < 2:
         return ""
     top = max(max(values), 1e-9)
@@ -137,6 +137,21 @@ def spark(values: Sequence[float]) -> str:
     return " ".join(
         f"{step * index:.1f},{SPARK_HEIGHT - 1.5 - inner * max(0.0, value) / top:.1f}"
         for index, value in enumerate(values)
+    )
+
+
+def steps(points: Sequence[tuple[float, float]], top: float) -> str:
+    """Return the points of a step line in a box of 100 × 100, zero at the bottom.
+
+    points: position in percent from which each value holds, in order; the last one holds to 100.
+    """
+    if not points or top <= 0:
+        return ""
+    ends = [x for x, _ in points[1:]] + [100.0]
+    return " ".join(
+        f"{x:.2f},{y:.2f} {end:.2f},{y:.2f}"
+        for (x, value), end in zip(points, ends, strict=True)
+        for y in (100 - 100 * min(max(0.0, value), top) / top,)
     )
 
 
@@ -328,7 +343,7 @@ class Bar:
 def stacked(parts: Sequence[tuple[str, int, str]], least: float = 0.6) -> list[Bar]:
     """Return counts (style, count, word) as segments of one bar; none is too narrow to be seen.
 
-    least: width of the narrowest segment in percent; the widest one gives what others get.
+    least: width of the narrowest segment in percent; the widest one is reduced to make up for it.
     """
     counts = [part for part in parts if part[1] > 0]
     total = sum(count for _, count, _ in counts)
@@ -372,6 +387,6 @@ class TimelinePanel:
     now: float | None = None
     now_text: str = ""
     is_plain: bool = False
-    """Whether it needs no legend of gates."""
+    """Whether the legend of gates is omitted."""
     slo: tuple[float, str] | None = None
     """Position and text of the service level."""

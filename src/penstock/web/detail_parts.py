@@ -1,4 +1,4 @@
-"""Parts of detail pages: the log, progress and error of a run, a dead letter."""
+"""Parts of detail pages and side panels: a run, a dead letter, a customer, a limit."""
 
 from __future__ import annotations
 
@@ -79,3 +79,63 @@ class ErrorPanel:
     body: str
     tag: str = ""
     foot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLine:
+    """A config of the customer that is open: its schedule, last outcomes and next start."""
+
+    name: str
+    href: str
+    state: str
+    word: str
+    schedule: str
+    kind: str = ""
+    """Provider and domain."""
+    outcomes: str = ""
+    next_at: datetime | None = None
+    small: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomerPanel:
+    """A customer opened beside the list: key figures, configs, next starts."""
+
+    kind: ClassVar[str] = "customer"
+    title: str
+    href: str
+    state: str
+    word: str
+    figures: Sequence[Figure]
+    text: str
+    configs: Sequence[ConfigLine]
+    buttons: Sequence[Button]
+    command: str
+    more: str = ""
+    """How many configs are not listed."""
+    starts_of: str = ""
+    starts: Sequence[tuple[str, str, str]] = ()
+    """Local time, UTC and note of each next start."""
+    actions: Sequence[Button] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitPanel:
+    """A limit: its slots as segments, waiting times and the learned capacity over time."""
+
+    kind: ClassVar[str] = "limit"
+    title: str
+    name: str
+    href: str
+    text: str
+    slots: tuple[int, int, int] | None
+    """Slots that are held, free, and removed by learned capacity; None for a rate."""
+    figures: Sequence[tuple[str, str]]
+    command: str
+    note: str = ""
+    steps: str = ""
+    """Points of the capacity over time, in a box of 100 × 100."""
+    steps_label: str = ""
+    steps_ends: tuple[str, str] = ("", "")
+    """Labels of the start and the end of the time axis."""
+    actions: Sequence[Button] = ()

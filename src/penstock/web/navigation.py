@@ -117,7 +117,7 @@ def places_of(visit: Visit) -> list[Place]:
 
 
 def scope_path(visit: Visit, places: Sequence[Place]) -> str:
-    """Return the list that shows a customer once one is chosen: this one, else the overview."""
+    """Return the page to open when a customer is chosen: this one if scoped, else the overview."""
     here = {place.href.partition("?")[0] for place in places if place.is_scoped}
     return visit.path if visit.path in here else "/"
 

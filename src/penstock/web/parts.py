@@ -49,7 +49,7 @@ class Cell:
     fill: str = ""
     """Colour of the bar; derived from its share by default."""
     spark: str = ""
-    """Points of a small line."""
+    """Points of a sparkline."""
     marks: str = ""
     """Outcomes of the last runs, oldest first: c completed, f failed, r running, d degraded."""
     slots: tuple[int, int, int] | None = None
@@ -190,6 +190,8 @@ class Happening:
     text: str
     href: str | None = None
     small: str = ""
+    detail: str = ""
+    """Second line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,10 @@ class Figure:
     value: str
     small: str = ""
     href: str | None = None
+    spark: str = ""
+    """Points of a small line beside the value."""
+    tone: str = ""
+    """Style of the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,7 +450,7 @@ class WebPage:
 
     title: str
     nav: str
-    """Name of the entry of the navigation."""
+    """Name of the navigation entry."""
     heading: str = ""
     crumbs: Sequence[tuple[str, str]] = ()
     state: str = ""

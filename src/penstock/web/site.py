@@ -241,7 +241,7 @@ class _Rendered:
         names = {"title": "title.html", "nav": "nav.html", "main": template, "tabs": "tabs.html"}
         self._parts = {name: render(file, values) for name, file in names.items()}
         self.whole = "".join(self._parts.values())
-        """The part that changes, which the script takes over."""
+        """The part that changes, which the script inserts into the page."""
 
     @property
     def page(self) -> str:
@@ -252,7 +252,7 @@ class _Rendered:
 
 
 async def _admit(request: Request) -> None:
-    """Wait until the request may be processed, with its body."""
+    """Wait until the request has its body and may be processed."""
     if request.method == "POST":
         await request.body()
     admission: RequestAdmission = request.scope["penstock.admission"]

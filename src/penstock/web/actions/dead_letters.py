@@ -37,7 +37,7 @@ def _replayed(
     what = "the message is delivered again" if found.kind == "delivery" else "a new run starts"
     page = page_of(done.replayed_as)
     return DeedOutcome(
-        text=f"{dead_letter_id} is replayed: {what}, with its tries counted from 1.",
+        text=f"{dead_letter_id} is replayed: {what}, with its attempts counted from 1.",
         rows=[("died of", found.error_type), ("replays before", str(found.replays))],
         links=[] if page is None else [(page, "See the new run")],
     )
@@ -96,7 +96,7 @@ def _replay_many(client: UseCaseGroups, values: Values) -> DeedOutcome:
         rows.append(("rate", f"{rate:g} a second"))
     return DeedOutcome(
         text=f"{plural(len(done.replayed), 'dead letter is', 'dead letters are')} replayed; "
-        "their tries are counted from 1. What dies again is kept again.",
+        "their attempts are counted from 1. What dies again is kept again.",
         rows=rows,
         count=matched,
         acted=len(done.replayed),

@@ -51,7 +51,7 @@ def drawn(text: str, status: int) -> Drawn:
 
 
 def etag_of(body: bytes) -> str:
-    """Return a text that changes with the content."""
+    """Return the ETag of a content."""
     return hashlib.sha256(body).hexdigest()[:24]
 
 

@@ -60,14 +60,14 @@ class PendingLogin:
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     def encode(self, secret: bytes) -> str:
-        """Return it as the signed value of a cookie."""
+        """Return the pending login as the signed value of a cookie."""
         values = [self.state, self.nonce, self.verifier, self.wanted, self.until]
         text = base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
         return f"{text}.{sign(secret, 'oidc', text)}"
 
     @classmethod
     def decode(cls, secret: bytes, given: str) -> PendingLogin | None:
-        """Return it from a cookie; None if it is not from this server."""
+        """Return the pending login in a cookie; None if this server did not sign it."""
         text, _, mark = given.partition(".")
         if not hmac.compare_digest(sign(secret, "oidc", text).encode(), mark.encode()):
             return None

@@ -91,15 +91,19 @@ def page_of_alert(alert: StoredAlert) -> str | None:
     pipeline, _, processor = str(alert.values.get("processor") or "").partition("/")
     if alert.rule == "dead_letters" and processor:
         return address("dead-letters", pipeline=pipeline, processor=processor)
-    # A measured alert has the number of its subject, and the name in its details.
-    named = str(alert.detail.get("name") or alert.subject)
-    name = named.removeprefix(f"{alert.subject_kind} ")
+    name = _subject_name(alert)
     if alert.rule.startswith("dead_letter") and alert.subject_kind == "subscription":
         return address("dead-letters", subscription=name)
     by_kind = {"limit": "limits", "subscription": "subscriptions", "customer": "customers"}
     if alert.subject_kind in by_kind:
         return address(by_kind[alert.subject_kind], name)
     return None
+
+
+def _subject_name(alert: StoredAlert) -> str:
+    """Return the name of an alert's subject; a measured alert has it in its details."""
+    named = str(alert.detail.get("name") or alert.subject)
+    return named.removeprefix(f"{alert.subject_kind} ")
 
 
 def _list(visit: Visit, state: Any) -> AlertsPanel:
@@ -287,11 +291,11 @@ def alert(visit: Visit) -> WebPage:
     facts = [
         ("alert", Cell(text=one.alert_id, is_mono=True)),
         ("rule", text(one.rule)),
-        ("about", text(f"{one.subject_kind} {one.subject}")),
+        ("about", text(f"{one.subject_kind} {_subject_name(one)}")),
         ("threshold", text(one.threshold or "–")),
-        ("times", text(number(one.times))),
+        ("reported", text(plural(one.times, "time"))),
         ("opened", time_cell(one.opened_at, css="")),
-        ("last", time_cell(one.last_at, css="")),
+        ("last reported", time_cell(one.last_at, css="")),
     ]
     if one.acknowledged_by:
         facts.append(("acknowledged", text(one.acknowledged_by, small=one.note or "")))

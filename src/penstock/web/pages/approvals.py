@@ -145,7 +145,7 @@ def intervention(visit: Visit) -> WebPage:
         ("intervention", Cell(text=item.intervention_id, is_mono=True)),
         ("customer", text(item.customer)),
         ("phase", text(item.phase, small=item.processor or "")),
-        ("tries", text(number(item.tries))),
+        ("attempts", text(number(item.tries))),
         ("opened", time_cell(item.opened_at, css="")),
     ]
     for label, found in (("flow", item.flow_id), ("run", item.run_id)):

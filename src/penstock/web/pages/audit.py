@@ -27,6 +27,8 @@ ICONS: Final = {
     "opened": "n-flows", "created": "cal", "triggered": "gate", "decided": "gate",
     "replayed": "retry", "expanded": "n-grid", "gate_decided": "gate",
 }  # fmt: skip
+HEAD_MAX: Final = 90
+"""Maximum number of characters before the colon of an entry that are shown as its heading."""
 BY_KIND: Final = {"key": "n-keys", "customer": "n-people", "dead_letter": "dead",
                   "backfill": "retry", "delivery": "dead"}  # fmt: skip
 
@@ -36,12 +38,17 @@ def happening(entry: ListedJournalEntry, most: int = 400) -> Happening:
     icon = ICONS.get(entry.action) or BY_KIND.get(entry.kind)
     if icon is None:
         icon = appearance(entry.to_state) if entry.to_state else "info"
+    shown = entry.text if len(entry.text) <= most else f"{entry.text[:most].rstrip()}…"
+    what, colon, reason = shown.partition(": ")
+    if not colon or len(what) > HEAD_MAX:
+        what, reason = shown, ""
     return Happening(
         at=entry.at,
         icon=icon,
-        text=entry.text if len(entry.text) <= most else f"{entry.text[:most].rstrip()}…",
+        text=what,
         href=page_of(entry.subject),
-        small=f"by {entry.actor}",
+        small="" if reason else f"by {entry.actor}",
+        detail=f"{reason.rstrip('.')} · by {entry.actor}" if reason else "",
     )
 
 

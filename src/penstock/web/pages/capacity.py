@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from penstock.limits.records import CapacityChange, Limit, LimitDetail
-from penstock.web.charts import FALL, Box, ColumnsPanel, DataTable, nice_ceiling
+from penstock.web.charts import FALL, Box, ColumnsPanel, DataTable, nice_ceiling, spark, steps
+from penstock.web.detail_parts import LimitPanel
 from penstock.web.links import page_of
 from penstock.web.parts import (
     Button,
@@ -18,6 +19,7 @@ from penstock.web.parts import (
     FiguresPanel,
     Filter,
     NotePanel,
+    PanelRow,
     TableColumn,
     TablePanel,
     WebPage,
@@ -26,18 +28,23 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import NOTHING, duration, number, plural
+from penstock.web.words import NOTHING, duration, number, percent, plural
 
-SHOWN: Final = {"all": "all", "line": "with a line", "learned": "learned"}
+SHOWN: Final = {"all": "all", "line": "with a queue", "learned": "learned"}
 NONE_SHOWN: Final = {
     "all": "No limit with a capacity fits.",
     "line": "Nothing waits for a limit.",
     "learned": "Quota errors have lowered no capacity.",
 }
+QUEUED_MAX: Final = 1_000
+"""Number of limits with a queue among which the longest is found."""
+QUEUE_SHOWN: Final = 6
+SPARKS_MAX: Final = 5
+"""Number of limits whose learned capacity is drawn in the list."""
 NEARLY_ALL: Final = 0.95
 """Share of a rate from which it is drawn as used up."""
 OVERDUE: Final = 0.9
-"""Share of a lease without a renewal from which its holder is named."""
+"""Share of a lease that passes without a renewal before its holder is named."""
 CHART_MIN: Final = timedelta(hours=1)
 
 
@@ -47,21 +54,20 @@ def limits(visit: Visit) -> WebPage:
     found: list[Limit] = []
     table = visit.panel("Limits", lambda: _table(visit, show, found))
     rates = [one for one in found if one.rate is not None]
-    worst = max(found, key=_waiting, default=None)
-    bottleneck = ""
-    if worst is not None and _waiting(worst):
-        bottleneck = f" The bottleneck is {worst.name}: {plural(_waiting(worst), 'waits', 'wait')}."
+    is_first = not visit.get("q") and not visit.get("cursor")
+    longest = visit.panel("The bottleneck", lambda: _bottleneck(visit)) if is_first else None
     return WebPage(
         title="Limits",
         nav="limits",
         sentence="What processes, machines and customers share: capacity or a rate. Runs and "
-        f"callers queue for it in order.{bottleneck}",
+        "callers queue for it in order.",
         choices=[
             Choice(label=label, href=visit.here(show=one, cursor=None), is_current=one == show)
             for one, label in SHOWN.items()
         ],
-        filters=[Filter(name="q", label="part of a name, or a run", value=visit.get("q") or "")],
+        filters=[Filter(name="q", label="name or run", value=visit.get("q") or "")],
         kept={"show": show},
+        top=[] if longest is None else [longest],
         main=[table, *([_rates(rates)] if rates else [])],
     )
 
@@ -70,12 +76,87 @@ def _waiting(one: Limit) -> int:
     return one.waiting + one.waiting_runs
 
 
+def _bottleneck(visit: Visit) -> PanelRow | None:
+    """Return the limit with the longest queue beside its queue; None if nothing waits."""
+    queued = visit.client.limits.list(show="line", limit=QUEUED_MAX).items
+    worst = max(queued, key=_waiting, default=None)
+    if worst is None or not _waiting(worst):
+        return None
+    detail = visit.client.limits.get(worst.name)
+    return PanelRow(panels=[_limit_panel(visit, detail), _queue(visit, detail, QUEUE_SHOWN)])
+
+
+def _limit_panel(visit: Visit, detail: LimitDetail) -> LimitPanel:
+    """Return a limit with its slots, waiting times and learned capacity."""
+    one, waits = detail.limit, detail.waits
+    actions = [Button(label="Open", href=address("limits", one.name), css="bare sm")]
+    if one.waiting_runs:
+        href = visit.link("runs", waits="limited")
+        actions.insert(0, Button(label="Waiting runs", href=href, css="bare sm"))
+    changes = detail.capacity_series
+    points, top = _capacity_points(visit, changes)
+    return LimitPanel(
+        title="The bottleneck",
+        note=f"{number(_waiting(one))} waiting",
+        name=one.name,
+        href=address("limits", one.name),
+        text=_limit_sentence(one, _waiting(one)),
+        slots=_slots(one) if one.effective_capacity else None,
+        figures=[
+            ("median wait", duration(waits.p50)),
+            ("95 % wait less than", duration(waits.p95)),
+            ("had to wait", percent(waits.contention, 1.0)),
+        ]
+        if waits.measured
+        else [],
+        steps=steps(points, top),
+        steps_label=f"Capacity since {visit.clock(_start(visit, changes))}: "
+        f"now {_capacity_text(one.effective_capacity)}, at most {number(top)}"
+        if changes
+        else "",
+        steps_ends=(visit.clock(_start(visit, changes)), "now") if changes else ("", ""),
+        actions=actions,
+        command=f"penstock limits show {one.name}",
+    )
+
+
+def _capacity_points(
+    visit: Visit, changes: Sequence[CapacityChange]
+) -> tuple[list[tuple[float, float]], int]:
+    """Return the capacity over time as positions in percent and values, and the largest value."""
+    if not changes:
+        return [], 0
+    start = _start(visit, changes)
+    whole = max((visit.now - start) / timedelta(seconds=1), 1.0)
+    points = [(0.0, float(changes[0].before or 0))]
+    for one in changes:
+        x = (one.at - start) / timedelta(seconds=1) / whole * 100
+        points.append((min(100.0, max(0.0, x)), float(one.capacity or 0)))
+    return points, int(max(value for _, value in points))
+
+
+def _start(visit: Visit, changes: Sequence[CapacityChange]) -> datetime:
+    """Return where the time axis of a capacity begins: at its first change, or an hour ago."""
+    return min(changes[0].at, visit.now - CHART_MIN)
+
+
+def _learned_cell(visit: Visit, one: Limit) -> Cell:
+    """Return the learned capacity over time as a small line."""
+    changes = visit.client.limits.get(one.name).capacity_series
+    if not changes:
+        return text(NOTHING, css="dim")
+    values = [float(changes[0].before or 0), *(float(each.capacity or 0) for each in changes)]
+    phrase = f"{number(int(values[0]))} became {_capacity_text(one.effective_capacity)}"
+    return Cell(spark=spark(values), text=phrase, fill="degraded")
+
+
 def _table(visit: Visit, show: Any, found: list[Limit]) -> TablePanel:
-    """Return the limits with a capacity; `found` receives all, those of a rate too."""
+    """Return the limits with a capacity; `found` receives all, including those with a rate."""
     q = visit.get("q")
     page = visit.client.limits.list(show=show, q=q, limit=PAGE_ROWS, cursor=visit.get("cursor"))
     found += sorted(page.items, key=lambda one: -_waiting(one))
     shown = [one for one in found if one.effective_capacity is not None or one.rate is None]
+    drawn = [one.name for one in shown if _learned(one)][:SPARKS_MAX]
     empty = Empty(
         title="No limit yet",
         text="Declare one, then let processors take slots of it.",
@@ -91,7 +172,8 @@ def _table(visit: Visit, show: Any, found: list[Limit]) -> TablePanel:
             TableColumn(title="limit"),
             TableColumn(title="slots", css="bw"),
             TableColumn(title="held", css="r"),
-            TableColumn(title="in line", css="r"),
+            TableColumn(title="waiting", css="r"),
+            TableColumn(title="learned", css="lo"),
             TableColumn(title="quota errors", css="r lo"),
         ],
         rows=[
@@ -105,7 +187,8 @@ def _table(visit: Visit, show: Any, found: list[Limit]) -> TablePanel:
                     small=_learned(one),
                 ),
                 text(number(_waiting(one)), css="warn" if _waiting(one) else ""),
-                text(number(one.quota_errors)),
+                _learned_cell(visit, one) if one.name in drawn else text(NOTHING, css="dim"),
+                text(number(one.quota_errors), css="" if one.quota_errors else "dim"),
             ]
             for one in shown
         ],
@@ -124,7 +207,7 @@ def _rates(rates: Sequence[Limit]) -> TablePanel:
             TableColumn(title="used", css="bw"),
             TableColumn(title="last minute", css="r"),
             TableColumn(title="rate", css="r"),
-            TableColumn(title="in line", css="r"),
+            TableColumn(title="waiting", css="r"),
         ],
         rows=[
             [
@@ -160,7 +243,7 @@ def _limit_sentence(one: Limit, queue: int) -> str:
     if one.capacity is not None and one.effective_capacity < one.capacity:
         learned = (
             f" Configured {number(one.capacity)}, learned {number(one.effective_capacity)}: each "
-            "quota error halves it, and a full round of successes adds one."
+            "quota error halves it, and successes raise it again, one slot at a time."
         )
     held = plural(one.held, "slot is", "slots are")
     return f"{held} held, capacity {number(one.effective_capacity)}; {waits}.{learned}"
@@ -203,9 +286,9 @@ def limit(visit: Visit) -> WebPage:
                         else f"{number(one.used_last_minute)} in the last minute",
                     ),
                     Figure(
-                        label="Wait p95",
+                        label="95 % wait less than",
                         value=duration(detail.waits.p95),
-                        small=f"p50 {duration(detail.waits.p50)}",
+                        small=f"median {duration(detail.waits.p50)}",
                     ),
                     Figure(label="Quota errors", value=number(one.quota_errors)),
                 ],
@@ -242,9 +325,9 @@ def _overdue(visit: Visit, detail: LimitDetail) -> list[NotePanel]:
 
 
 def _series(visit: Visit, detail: LimitDetail) -> ColumnsPanel:
-    """Return the effective capacity over time, as steps; what a quota error lowered is marked."""
+    """Return the effective capacity over time, as steps; reductions by quota errors are marked."""
     changes = detail.capacity_series
-    start = min(changes[0].at, visit.now - CHART_MIN)
+    start = _start(visit, changes)
     whole = (visit.now - start) / timedelta(seconds=1) or 1.0
     top = nice_ceiling(
         max((one or 0) for change in changes for one in (change.before, change.capacity))
@@ -305,7 +388,7 @@ def _holders(visit: Visit, detail: LimitDetail) -> TablePanel:
             TableColumn(title="since", css="r"),
             TableColumn(title="renewed", css="r lo"),
             TableColumn(title="until", css="r"),
-            TableColumn(title=""),
+            TableColumn(title="", css="r"),
         ],
         rows=[
             [
@@ -331,25 +414,48 @@ def _holders(visit: Visit, detail: LimitDetail) -> TablePanel:
     )
 
 
-def _queue(visit: Visit, detail: LimitDetail) -> TablePanel:
+def _queue(visit: Visit, detail: LimitDetail, most: int | None = None) -> TablePanel:
+    """Return the callers that wait, in order, with the time at which each may get its slots.
+
+    most: maximum number of rows; all if None.
+    """
+    shown = detail.queue[:most]
+    rest = detail.limit.waiting - len(shown)
+    runs = detail.limit.waiting_runs
+    note = [
+        *([f"{number(rest)} more after these"] if rest > 0 else []),
+        *([f"and {plural(runs, 'run')} of the run queue"] if runs and shown else []),
+    ]
+    empty = Empty(title="The queue is empty", text="Requests are granted immediately.")
+    if runs:
+        empty = Empty(
+            title=f"{plural(runs, 'run waits', 'runs wait')} for a slot",
+            text="Runs get slots in the order of the run queue, before a worker claims them.",
+            icon="waiting",
+        )
     return TablePanel(
         title="Queue",
+        note=", ".join(note),
         columns=[
-            TableColumn(title="place", css="r"),
-            TableColumn(title="who"),
+            TableColumn(title="caller"),
+            TableColumn(title="position", css="r"),
             TableColumn(title="slots", css="r"),
-            TableColumn(title="waits", css="r"),
-            TableColumn(title="turn about", css="r"),
+            TableColumn(title="waiting for", css="r"),
+            TableColumn(title="slot expected", css="r"),
         ],
         rows=[
             [
+                Cell(
+                    text=waiter.run_id or waiter.holder,
+                    href=page_of(waiter.run_id),
+                    small=waiter.holder if waiter.run_id else "",
+                ),
                 text(number(waiter.position)),
-                Cell(text=waiter.run_id or waiter.holder, href=page_of(waiter.run_id)),
                 text(number(waiter.weight)),
                 text(visit.age(waiter.asked_at)),
                 time_cell(waiter.likely_at),
             ]
-            for waiter in detail.queue
+            for waiter in shown
         ],
-        empty=Empty(title="The queue is empty", text="Requests are granted immediately."),
+        empty=empty,
     )

@@ -101,6 +101,8 @@ def _kept(status: str, groups: Sequence[DeadLetterGroup]) -> str:
     if status != "open" or not groups:
         return f"{kept}."
     if not refused:
+        if sum(one.count for one in groups) == 1:
+            return f"{kept}; it can be replayed as it is."
         return f"{kept}; they can be replayed as they are."
     return f"{kept}; {number(refused)} of them cannot be replayed as they are."
 
@@ -168,7 +170,7 @@ def _short_facts(visit: Visit, one: DeadLetter) -> list[tuple[str, Cell]]:
         facts.append(("message", Cell(text=one.message_id, href=href, small=on)))
     if one.run_id:
         facts.append(("run", Cell(text=one.run_id, href=page_of(one.run_id), is_mono=True)))
-    facts.append(("tried", text(plural(one.attempts, "time"))))
+    facts.append(("attempts", text(number(one.attempts))))
     facts.append(("replayed", text(plural(one.replays, "time") if one.replays else "never")))
     if one.correlation_id:
         href = address("trace", q=one.correlation_id)
@@ -188,7 +190,7 @@ def _groups(
         title="Why they died",
         note=plural(len(found), "cause") if found else "",
         columns=[
-            TableColumn(title="letters", css="r"),
+            TableColumn(title="count", css="r"),
             TableColumn(title="where and what"),
             TableColumn(title="kind", css="lo"),
             TableColumn(title="24 h", css="lo"),
@@ -227,7 +229,7 @@ def _groups(
         else [],
         empty=Empty(
             title="No dead letters" if status == "open" else f"None {status}",
-            text="What exhausts its tries, or cannot be read at all, is kept here whole: read "
+            text="What exhausts its attempts, or cannot be read at all, is kept here whole: read "
             "it, edit it, send it again.",
             icon="n-letters",
         ),
@@ -264,7 +266,7 @@ def _list(
     )
     columns = (
         ListColumn(
-            "letter",
+            "dead letter",
             "",
             lambda one: Cell(
                 text=one.dead_letter_id,
@@ -276,7 +278,7 @@ def _list(
         ListColumn(
             "where",
             "",
-            lambda one: text(_where(one), small=one.partition or one.message_id or ""),
+            lambda one: text(_where(one), small=one.partition or one.message_id or "", css="nw"),
         )
         if group is None
         else ListColumn(
@@ -295,7 +297,7 @@ def _list(
     shown = [one.dead_letter_id for one in page.items]
     at = visit.get("letter") or (shown[0] if shown and not visit.get("cursor") else None)
     place = shown.index(at) if at in shown else None
-    title = "Letters" if group is None else f"{_where(group)} · {group.error_type}"
+    title = "Newest first" if group is None else f"{_where(group)} · {group.error_type}"
     return list_panel(visit, title, page, columns, empty, place)
 
 
@@ -355,9 +357,7 @@ def dead_letter(visit: Visit) -> WebPage:
 def _sentence(visit: Visit, detail: DeadLetterDetail) -> str:
     one = detail.dead_letter
     what = "The message" if one.kind == "delivery" else "The run"
-    phrase = (
-        f"{what} died at {visit.clock(one.died_at)} after {plural(one.attempts, 'try', 'tries')}"
-    )
+    phrase = f"{what} died at {visit.clock(one.died_at)} after {plural(one.attempts, 'attempt')}"
     phrase += f" and was replayed {plural(one.replays, 'time')}." if one.replays else "."
     if one.status == "open":
         until = detail.still_kept_until
@@ -385,7 +385,7 @@ def _facts(visit: Visit, one: DeadLetter) -> FactsPanel:
     facts = [
         ("letter", Cell(text=one.dead_letter_id, is_mono=True)),
         ("died", time_cell(one.died_at, css="", small=f"{visit.age(one.died_at)} ago")),
-        ("tries", text(number(one.attempts))),
+        ("attempts", text(number(one.attempts))),
     ]
     for label, value, href in (
         ("customer", one.customer, None),

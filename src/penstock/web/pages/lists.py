@@ -11,7 +11,9 @@ from penstock.web.parts import Cell, Choice, Empty, Filter, TableColumn, TablePa
 from penstock.web.visit import Visit
 
 TIME_HINT: Final = "2h, 3d or 2025-11-17"
-"""What a field for a time expects."""
+"""Placeholder of a field for a time."""
+LABELS: Final = {"q": "id or partition"}
+"""Labels of fields that are not named after their value."""
 SEARCHING: Final = Empty(
     title="Nothing so far",
     text="The newest rows were searched and none fits. The next rows continue the search.",
@@ -77,6 +79,11 @@ def filters_of(
     """Return fields for these values of the address; a bound caller gets none for the customer."""
     own = ["customer"] if with_customer and not visit.is_bound else []
     return [
-        Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "", hint=hint)
+        Filter(
+            name=name,
+            label=LABELS.get(name, name.replace("_", " ")),
+            value=visit.get(name) or "",
+            hint=hint,
+        )
         for name in [*names, *own]
     ]

@@ -107,7 +107,7 @@ def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
             TableColumn(title="held", css="r"),
             TableColumn(title="retrying", css="r"),
             TableColumn(title="oldest", css="r"),
-            TableColumn(title="tries", css="r lo"),
+            TableColumn(title="attempts", css="r lo"),
         ],
         rows=[
             [
@@ -176,8 +176,8 @@ def subscription(visit: Visit) -> WebPage:
                     Figure(label="Delayed", value=number(backlog.delayed)),
                     Figure(label="Behind its key", value=number(backlog.behind)),
                     Figure(label="Acknowledged", value=number(totals.acked)),
-                    Figure(label="Refused", value=number(totals.nacked)),
-                    Figure(label="Died", value=number(totals.dead_lettered)),
+                    Figure(label="Nacked", value=number(totals.nacked)),
+                    Figure(label="Dead letters", value=number(totals.dead_lettered)),
                 ],
             )
         ],
@@ -194,7 +194,7 @@ def subscription(visit: Visit) -> WebPage:
                     ("topic", Cell(text=one.topic, href=address("topics", one.topic))),
                     ("kind", text(one.kind)),
                     ("acknowledge within", text(duration(one.ack_deadline))),
-                    ("tries", text(number(one.max_attempts))),
+                    ("attempts", text(number(one.max_attempts))),
                     (
                         "backoff",
                         text(f"{duration(one.min_backoff)} to {duration(one.max_backoff)}"),
@@ -235,7 +235,7 @@ def message(visit: Visit) -> WebPage:
                 columns=[
                     TableColumn(title="subscription"),
                     TableColumn(title="state"),
-                    TableColumn(title="tries", css="r"),
+                    TableColumn(title="attempts", css="r"),
                     TableColumn(title="last error"),
                     TableColumn(title="at", css="r"),
                 ],

@@ -1,33 +1,24 @@
-"""Pages of customers and their configs: schedules, next starts, results."""
+"""Pages of configs: schedules, next starts, results."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from penstock.monitoring.records import (
-    CustomerCounts,
     CustomerHealth,
-    CustomerOrder,
-    HealthWord,
 )
 from penstock.schedules.client.config_reads import ConfigFilters
 from penstock.schedules.records import StoredConfig
-from penstock.web.charts import ColumnsPanel, Count, columns
 from penstock.web.pages.data import as_text
 from penstock.web.pages.flows.parts import tree_of
 from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
 from penstock.web.parts import (
     Button,
     Cell,
-    Choice,
-    Choices,
     Empty,
     FactsPanel,
     FeedPanel,
-    Figure,
-    FiguresPanel,
     Filter,
     Happening,
     TableColumn,
@@ -40,20 +31,8 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import NOTHING, duration, number, percent, plural
+from penstock.web.words import NOTHING, duration, number, plural
 
-HEALTH_WORDS: Final[dict[HealthWord, str]] = {
-    "failing": "failing", "at_risk": "at risk", "slow": "slow", "off": "switched off",
-    "paused": "paused", "well": "well",
-}  # fmt: skip
-HEALTH_STYLES: Final[dict[HealthWord, str]] = {
-    "well": "complete", "slow": "degraded", "at_risk": "degraded", "failing": "failed",
-    "off": "failed", "paused": "paused",
-}  # fmt: skip
-ORDERS: Final[dict[CustomerOrder, str]] = {
-    "trouble": "trouble first", "name": "by name", "next": "next start first",
-}  # fmt: skip
-COUNTED_MAX: Final = 10_000
 SHOWN: Final[dict[str, ConfigFilters]] = {
     "": {},
     "active": {"is_active": True},
@@ -63,217 +42,6 @@ SHOWN: Final[dict[str, ConfigFilters]] = {
     "paused": {"health": "paused"},
     "next": {"sort": "next_run_time"},
 }
-
-
-def customers(visit: Visit) -> WebPage:
-    """List customers: those in trouble first, by name, or by their next start."""
-    counts = visit.client.views.customer_counts()
-    order = _order(visit)
-    return WebPage(
-        title="Customers",
-        nav="customers",
-        sentence=_counts_sentence(counts),
-        filters=[
-            Filter(name="q", label="customer or config id", value=visit.get("q") or ""),
-            *filters_of(visit, ("pipeline", "provider", "domain"), with_customer=False),
-        ],
-        choices=choices_of(
-            visit,
-            "health",
-            ("", *HEALTH_WORDS),
-            _health(visit),
-            lambda one: _health_label(one, counts),
-        ),
-        kept={"sort": order, "health": _health(visit)},
-        tools=[
-            Choices(
-                label="Sort",
-                choices=[
-                    Choice(
-                        label=label,
-                        href=visit.here(sort=one, cursor=None),
-                        is_current=one == order,
-                    )
-                    for one, label in ORDERS.items()
-                ],
-            )
-        ],
-        main=[
-            visit.panel("Customers", lambda: _customers(visit, order)),
-            visit.panel("When work starts", lambda: _load(visit)),
-        ],
-    )
-
-
-def _counts_sentence(counts: CustomerCounts) -> str:
-    """Return how many customers have which health, as one sentence."""
-    shown = [
-        f"{_count(getattr(counts, health))} {label}"
-        for health, label in HEALTH_WORDS.items()
-        if health == "well" or getattr(counts, health)
-    ]
-    listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
-    return f"Customers by health: {listed}. Each has its share of the capacity and its own configs."
-
-
-def _health_label(health: str, counts: CustomerCounts) -> str:
-    return f"{HEALTH_WORDS[cast('HealthWord', health)]} {_count(getattr(counts, health))}"
-
-
-def _count(value: int) -> str:
-    return f"{number(COUNTED_MAX)}+" if value > COUNTED_MAX else number(value)
-
-
-def _customers(visit: Visit, order: CustomerOrder) -> TablePanel:
-    page = visit.client.views.customers(
-        q=visit.get("q"),
-        health=_health(visit) or None,
-        pipeline=visit.get("pipeline"),
-        provider=visit.get("provider"),
-        domain=visit.get("domain"),
-        sort=order,
-        limit=PAGE_ROWS,
-        cursor=visit.get("cursor"),
-    )
-    empty = Empty(
-        title="No customer fits",
-        text="A customer appears with its first config or run.",
-        icon="n-people",
-        command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
-    )
-    title = ORDERS[order]
-    return list_panel(visit, f"{title[:1].upper()}{title[1:]}", page, CUSTOMER_COLUMNS, empty)
-
-
-def _health(visit: Visit) -> Any:
-    return visit.choice("health", tuple(HEALTH_WORDS), "")
-
-
-def _order(visit: Visit) -> CustomerOrder:
-    return cast("CustomerOrder", visit.choice("sort", tuple(ORDERS), "trouble"))
-
-
-def _health_cell(one: CustomerHealth) -> Cell:
-    return Cell(text=HEALTH_WORDS[one.health], state=HEALTH_STYLES[one.health], small=one.reason)
-
-
-def _dead_cell(one: CustomerHealth) -> Cell:
-    return Cell(
-        text="1,000+" if one.dead_letters >= 1_000 else number(one.dead_letters),
-        href=address("dead-letters", customer=one.customer) if one.dead_letters else None,
-        css="bad" if one.dead_letters else "dim",
-    )
-
-
-def _share(value: float | None) -> Cell:
-    return text(percent(value, 1.0), css="bad" if value is not None and value < 0.98 else "")
-
-
-CUSTOMER_COLUMNS: Final = (
-    ListColumn(
-        "customer", "", lambda one: Cell(text=one.customer, href=address("customers", one.customer))
-    ),
-    ListColumn("health", "", _health_cell),
-    ListColumn(
-        "configs", "r", lambda one: text(f"{number(one.configs_active)} / {number(one.configs)}")
-    ),
-    ListColumn("next start", "r", lambda one: time_cell(one.next_run_time)),
-    ListColumn("last 14", "lo", lambda one: _outcomes(one)),
-    ListColumn("today", "r lo", lambda one: text(number(one.runs_today))),
-    ListColumn("well, 7 d", "r", lambda one: _share(one.success_7d)),
-    ListColumn("in time", "r lo", lambda one: _share(one.sla_7d)),
-    ListColumn("dead", "r", _dead_cell),
-)
-
-
-def _load(visit: Visit) -> ColumnsPanel:
-    seen = visit.client.schedules.load()
-    counts = [Count(label=one.at.strftime("%H:%MZ"), up=one.starts) for one in seen.buckets]
-    peak = "" if seen.peak_at is None else f"; the busiest minute has {number(seen.peak)}"
-    panel = columns(
-        counts,
-        title="When work starts",
-        finding=f"{plural(seen.starts, 'planned start')} from now{peak}.",
-        note=f"planned starts per {duration(seen.bucket)}, from now",
-        end=counts[-1].label if counts else "",
-    )
-    foot = ""
-    if seen.peak_at is not None and seen.peak > 1:
-        foot = (
-            f"The busiest minute is {visit.minute(seen.peak_at)} with {number(seen.peak)} starts."
-        )
-    return replace(panel, foot=foot)
-
-
-def customer(visit: Visit) -> WebPage:
-    """Show one customer: the last week, its configs, its audit trail."""
-    name = visit.path_values["customer"]
-    health = visit.client.views.customer_health(name)
-    seen = visit.client.views.metrics(name, start_date=visit.now - timedelta(days=7))
-    actions = []
-    if visit.may_operate:
-        href = address("do", "pause", scope="customer", subject=name)
-        actions = [Button(label="Pause…", href=href, icon="paused")]
-    return WebPage(
-        title=name,
-        nav="customers",
-        crumbs=[("/customers", "Customers")],
-        state=HEALTH_STYLES[health.health],
-        word=HEALTH_WORDS[health.health],
-        sentence=_customer_sentence(health),
-        actions=[
-            *actions,
-            Button(label="Runs", href=address("runs", customer=name)),
-            Button(label="Flows", href=address("flows", customer=name)),
-        ],
-        top=[
-            FiguresPanel(
-                title="The last 7 days",
-                figures=[
-                    Figure(label="Runs today", value=number(health.runs_today)),
-                    Figure(label="Runs, 7 days", value=number(seen.total_runs)),
-                    Figure(label="Ended well", value=number(seen.successful_runs)),
-                    Figure(label="Failed", value=number(seen.failed_runs)),
-                    Figure(label="Average", value=duration(seen.average_duration)),
-                    Figure(
-                        label="Started in time",
-                        value=NOTHING
-                        if seen.sla_compliance_percentage is None
-                        else percent(seen.sla_compliance_percentage, 100.0),
-                    ),
-                ],
-            )
-        ],
-        main=[visit.panel("Configs", lambda: _configs(visit, name, {}))],
-        side=[visit.panel("Audit", lambda: _audit(visit, name))],
-    )
-
-
-def _customer_sentence(one: CustomerHealth) -> str:
-    """Return why a customer has its health, and its share of the capacity."""
-    reason = f"{one.reason[:1].upper()}{one.reason[1:]}. " if one.reason else ""
-    most = (
-        ", without a maximum"
-        if one.concurrency is None
-        else f" of at most {number(one.concurrency)}"
-    )
-    return f"{reason}{plural(one.running, 'run')} now{most}; weight {number(one.weight)}."
-
-
-def _audit(visit: Visit, name: str) -> FeedPanel:
-    page = visit.client.configs.audit(name, limit=20)
-    return FeedPanel(
-        title="Changes",
-        rows=[
-            Happening(
-                at=one.at,
-                icon="n-audit",
-                text=f"{one.action} {one.config_id or ''}{f': {one.reason}' if one.reason else ''}",
-                small=one.changed_by,
-            )
-            for one in page.items
-        ],
-    )
 
 
 def configs(visit: Visit) -> WebPage:
@@ -289,7 +57,7 @@ def configs(visit: Visit) -> WebPage:
             *_prefix_field(visit),
         ],
         kept={"show": shown} if shown else {},
-        main=[visit.panel("Configs", lambda: _configs(visit, visit.customer, SHOWN[shown]))],
+        main=[visit.panel("Configs", lambda: configs_table(visit, visit.customer, SHOWN[shown]))],
     )
 
 
@@ -300,7 +68,8 @@ def _prefix_field(visit: Visit) -> list[Filter]:
     return [Filter(name="customers", label="beginning of customer ids", value=value)]
 
 
-def _configs(visit: Visit, name: str | None, shown: ConfigFilters) -> TablePanel:
+def configs_table(visit: Visit, name: str | None, shown: ConfigFilters) -> TablePanel:
+    """Return one page of the configs of a customer, or of all."""
     if pipeline := visit.get("pipeline"):
         shown = {**shown, "pipeline": pipeline}
     if name is None and (prefix := visit.get("customers")):
@@ -317,18 +86,22 @@ def _configs(visit: Visit, name: str | None, shown: ConfigFilters) -> TablePanel
         icon="cal",
         command="penstock configs create CUSTOMER PIPELINE --cron '0 2 * * *'",
     )
-    return list_panel(visit, "Configs", page, COLUMNS, empty)
+    first = ListColumn("config", "", _config_cell if name is None else _own_config_cell)
+    return list_panel(visit, "Configs", page, (first, *COLUMNS), empty)
 
 
 def _config_cell(one: StoredConfig) -> Cell:
-    return Cell(
-        text=f"{one.customer} · {one.pipeline}",
-        href=address("configs", one.config_id),
-        small=one.config_id,
-    )
+    return replace(_own_config_cell(one), text=f"{one.customer} · {one.pipeline}")
 
 
-def _outcomes(one: StoredConfig | CustomerHealth) -> Cell:
+def _own_config_cell(one: StoredConfig) -> Cell:
+    """Return the name of a config on a page of one customer."""
+    href = address("configs", one.config_id)
+    return Cell(text=one.pipeline, href=href, small=one.config_id)
+
+
+def outcomes_cell(one: StoredConfig | CustomerHealth) -> Cell:
+    """Return how the last runs ended, as marks."""
     return Cell(marks=one.outcomes) if one.outcomes else text(NOTHING)
 
 
@@ -351,10 +124,9 @@ def config_state(one: StoredConfig) -> Cell:
 
 
 COLUMNS: Final = (
-    ListColumn("config", "", _config_cell),
     ListColumn("state", "", config_state),
     ListColumn("schedule", "", lambda one: text(one.schedule_text, small=one.cron or "")),
-    ListColumn("last 14", "lo", _outcomes),
+    ListColumn("last 14", "lo", outcomes_cell),
     ListColumn("next", "r", lambda one: time_cell(one.next_run_time)),
 )
 
@@ -402,7 +174,7 @@ def config(visit: Visit) -> WebPage:
                 title="Facts",
                 facts=[
                     ("config", Cell(text=one.config_id, is_mono=True)),
-                    ("last runs", _outcomes(one)),
+                    ("last runs", outcomes_cell(one)),
                     ("version", text(number(one.version))),
                     ("priority", text(number(one.priority))),
                     ("start within", text(duration(one.sla))),
@@ -427,7 +199,7 @@ def _next(visit: Visit, one: StoredConfig) -> FeedPanel:
                 at=each.at,
                 icon="cal",
                 text=f"{each.local[:16].replace('T', ' ')} {each.utc_offset}",
-                small=" · ".join(filter(None, (each.note, each.partition, each.mode))),
+                detail=" · ".join(filter(None, (each.note, each.partition, each.mode))),
             )
             for each in found.occurrences
         ],

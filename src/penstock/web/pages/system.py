@@ -155,9 +155,9 @@ def _seals(visit: Visit) -> TablePanel:
     page = visit.client.views.seals(limit=5)
     return TablePanel(
         title="Seals of the journal",
-        note="penstock verify checks them",
+        note="the first five; penstock verify checks all",
         columns=[
-            TableColumn(title="block", css="r"),
+            TableColumn(title="block"),
             TableColumn(title="head"),
             TableColumn(title="entries", css="r"),
             TableColumn(title="sealed", css="r"),

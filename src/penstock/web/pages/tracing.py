@@ -228,7 +228,11 @@ def find(visit: Visit) -> WebPage:
                 ],
                 rows=[
                     [
-                        Cell(text=one.name, href=page_of_found(one.kind, one.id), small=one.id),
+                        Cell(
+                            text=one.name,
+                            href=page_of_found(one.kind, one.id),
+                            small="" if one.id == one.name else one.id,
+                        ),
                         text(one.kind.replace("_", " ")),
                         text(one.customer or ""),
                         state_cell(one.state) if one.state else text(""),

@@ -240,7 +240,9 @@ def _phase(
         text("–") if rate is None else Cell(share=rate, fill="ok" if rate >= 1 else "deg"),
         text(percent(rate, 1.0), css="" if rate is None or rate >= 1 else "warn"),
         text("–" if one.quality is None else f"{one.quality:.2f}"),
-        Cell(spark=points, fill="complete", text="completion by day") if points else text(""),
+        Cell(spark=points, fill="complete", text="completion by day")
+        if points
+        else text("–", css="dim"),
     ]
 
 
@@ -324,12 +326,12 @@ def _processors(seen: Trends, days: int) -> TablePanel:
 
 def _slow(seen: Trends) -> TablePanel:
     return TablePanel(
-        title="Slow executions",
-        note="over 5 min, against their own p95",
+        title="Slow runs",
+        note="over 5 min, against the 95th percentile of their processor",
         columns=[
             TableColumn(title="run"),
             TableColumn(title="took", css="r"),
-            TableColumn(title="p95", css="r"),
+            TableColumn(title="95 % take less than", css="r lo"),
             TableColumn(title="ended", css="r lo"),
         ],
         rows=[
@@ -339,7 +341,7 @@ def _slow(seen: Trends) -> TablePanel:
                     duration(one.duration),
                     css="warn" if one.p95 is not None and one.duration > one.p95 else "",
                 ),
-                text(f"p95 {duration(one.p95)}", css="dim"),
+                text(duration(one.p95), css="dim"),
                 time_cell(one.ended_at),
             ]
             for one in seen.slow[:ROWS]

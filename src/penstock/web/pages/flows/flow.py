@@ -49,7 +49,7 @@ STATES: Final = ("OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED",
 TROUBLE: Final = "trouble"
 TIMES: Final = ("since", "until")
 OPEN: Final = ("", "OPEN", "WAITING", "BLOCKED")
-"""States whose flows have other orders; without a state, these list open flows only."""
+"""States with all sort orders; without a state, orders other than newest list open flows only."""
 SORTS: Final = {
     "newest": "newest first",
     "oldest": "oldest open first",

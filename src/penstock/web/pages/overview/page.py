@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 
 from penstock.alerts.records import StoredAlert
+from penstock.analytics.records import RunSeries
+from penstock.core.errors import PenstockError
 from penstock.dead_letters.records import DeadLetterGroup
 from penstock.detection.records import TableFreshness
 from penstock.monitoring.records import Overview
 from penstock.runs.states import RunState
-from penstock.web.charts import ColumnsPanel, Count, columns
+from penstock.web.charts import ColumnsPanel, Count, columns, spark
 from penstock.web.links import page_of
 from penstock.web.pages.alerts import RANK, page_of_alert
 from penstock.web.pages.audit import happenings
@@ -55,6 +59,11 @@ def overview(visit: Visit) -> WebPage:
     if visit.customer is not None and not visit.is_bound:
         visit.client.views.customer_health(visit.customer)  # an unknown customer has no page
     needs = visit.panel("Needs you", lambda: _needs(visit))
+
+    @cache
+    def series() -> RunSeries:
+        return visit.client.analytics.run_series(bucket="15m", customer=visit.customer)
+
     count = needs.total if isinstance(needs, NeedsPanel) else 0
     heading = f"{plural(count, 'thing needs', 'things need')} you" if count else "All is well"
     return WebPage(
@@ -63,11 +72,11 @@ def overview(visit: Visit) -> WebPage:
         heading=heading,
         sentence=_sentence(visit, seen),
         actions=_actions(visit),
-        top=[visit.panel("Vital signs", lambda: _figures(visit, seen))],
+        top=[visit.panel("Vital signs", lambda: _figures(visit, seen, series))],
         main=[
             needs,
             visit.panel("Today", lambda: today_panel(visit)),
-            visit.panel("Runs ended", lambda: _ended(visit)),
+            visit.panel("Runs ended", lambda: _ended(visit, series())),
         ],
         side=[
             _questions(),
@@ -111,9 +120,10 @@ def _sentence(visit: Visit, seen: Overview | None) -> str:
     return phrase
 
 
-def _figures(visit: Visit, seen: Overview | None) -> FiguresPanel:
+def _figures(visit: Visit, seen: Overview | None, series: Callable[[], RunSeries]) -> FiguresPanel:
     if seen is None:
         return _figures_of_one(visit)
+    completed, failed, late = _by_hour(series)
     oldest = "" if seen.oldest_ready_at is None else f"oldest {visit.age(seen.oldest_ready_at)}"
     ended = seen.completed_today + seen.failed_today
     return FiguresPanel(
@@ -131,9 +141,9 @@ def _figures(visit: Visit, seen: Overview | None) -> FiguresPanel:
                 small=oldest,
                 href=visit.link("runs", state="PENDING"),
             ),
-            Figure(label="Later", value=number(seen.later_runs), small="retries"),
+            Figure(label="Due later", value=number(seen.later_runs), small="retries, delays"),
             Figure(
-                label="Held",
+                label="Held back",
                 value=number(seen.paused_runs + seen.blocked_runs),
                 small=f"{number(seen.paused_runs)} paused",
             ),
@@ -142,14 +152,23 @@ def _figures(visit: Visit, seen: Overview | None) -> FiguresPanel:
                 value=number(seen.completed_today),
                 small=f"avg {duration(seen.average_duration)}" if seen.average_duration else "",
                 href=visit.link("runs", state="COMPLETED"),
+                spark=spark(completed),
             ),
             Figure(
                 label="Failed today",
                 value=number(seen.failed_today),
                 small=percent(seen.failed_today, ended) if ended else "",
                 href=visit.link("runs", state="FAILED"),
+                spark=spark(failed) if any(failed) else "",
+                tone="failed" if seen.failed_today else "",
             ),
-            Figure(label="Started late", value=number(seen.sla_breaches_today)),
+            Figure(
+                label="Started late",
+                value=number(seen.sla_breaches_today),
+                small="SLA missed" if seen.sla_breaches_today else "",
+                spark=spark(late) if any(late) else "",
+                tone="degraded" if seen.sla_breaches_today else "",
+            ),
             Figure(
                 label="Flows held up",
                 value=number(seen.waiting_flows + seen.blocked_flows),
@@ -157,6 +176,20 @@ def _figures(visit: Visit, seen: Overview | None) -> FiguresPanel:
                 href=visit.link("flows", state="WAITING"),
             ),
         ],
+    )
+
+
+def _by_hour(series: Callable[[], RunSeries]) -> tuple[Sequence[float], ...]:
+    """Return completed, failed and late runs of the last 24 hours, by hour; none if unknown."""
+    try:
+        points = series().points
+    except PenstockError:
+        return (), (), ()
+    hours = [points[n : n + 4] for n in range(0, len(points), 4)]
+    return (
+        [float(sum(one.completed for one in hour)) for hour in hours],
+        [float(sum(one.failed for one in hour)) for hour in hours],
+        [float(sum(one.started_late for one in hour)) for hour in hours],
     )
 
 
@@ -311,8 +344,7 @@ def _questions() -> AskPanel:
     )
 
 
-def _ended(visit: Visit) -> ColumnsPanel:
-    seen = visit.client.analytics.run_series(bucket="15m", customer=visit.customer)
+def _ended(visit: Visit, seen: RunSeries) -> ColumnsPanel:
     counts = [
         Count(label=one.at.strftime("%H:%MZ"), up=one.completed, down=one.failed)
         for one in seen.points

@@ -99,7 +99,7 @@ def _counts(one: Cohort, *, is_short: bool = False) -> list[str]:
     expected.
     """
     found = [f"{number(one.completed)} of {plural(one.expected, 'run')}"] if one.expected else []
-    rest = {"running": one.running, "in line": one.queued, "to retry": one.retrying,
+    rest = {"running": one.running, "queued": one.queued, "to retry": one.retrying,
             "dead": one.dead, "cancelled": one.cancelled, "skipped": one.skipped}  # fmt: skip
     if is_short and one.expected:
         del rest["skipped"]
@@ -118,7 +118,7 @@ def _bars(one: Cohort) -> list[Bar]:
         [
             ("ok", one.completed, "completed"),
             ("run", one.running, "running"),
-            ("hat", one.queued, "in line"),
+            ("hat", one.queued, "queued"),
             ("soft", one.retrying, "to retry"),
             ("mut", one.cancelled, "cancelled"),
             ("fail", one.dead, "dead"),

@@ -125,7 +125,7 @@ def _similar(visit: Visit, one: Run, found: SimilarRuns) -> FactsPanel:
 
 def _sentence(visit: Visit, detail: RunDetail) -> str:
     one = detail.run
-    phrase = try_text(one)
+    phrase = attempt_text(one)
     if one.claimed_by:
         phrase += f", on {one.claimed_by}"
     if one.finished_at is not None:
@@ -135,7 +135,7 @@ def _sentence(visit: Visit, detail: RunDetail) -> str:
     else:
         phrase += f", scheduled for {visit.clock(one.scheduled_time)}."
     if one.is_dead:
-        phrase += " Its tries are used up: it is kept as a dead letter and can be replayed."
+        phrase += " Its attempts are used up: it is kept as a dead letter and can be replayed."
     elif one.was_retried:
         phrase += " It was retried: a newer run took over."
     if detail.still_kept_until is not None:
@@ -163,7 +163,7 @@ def _ways(visit: Visit, one: Run) -> WaysPanel:
         )
     again = Way(
         title="Run it again",
-        text="A new try with the same parameters; this one stays on record.",
+        text="A new attempt with the same parameters; this one stays on record.",
         command=f"penstock runs retry {one.run_id}",
         button=None if one.was_retried else button("Retry…", "retry-run"),
     )
@@ -172,9 +172,11 @@ def _ways(visit: Visit, one: Run) -> WaysPanel:
     return WaysPanel(title="What you can do", ways=[again])
 
 
-def try_text(one: Run) -> str:
-    """Return which try of how many a run is."""
-    return f"Try {one.attempt}" + ("" if one.max_attempts is None else f" of {one.max_attempts}")
+def attempt_text(one: Run) -> str:
+    """Return the number of a run's attempt and the maximum number of attempts."""
+    return f"Attempt {one.attempt}" + (
+        "" if one.max_attempts is None else f" of {one.max_attempts}"
+    )
 
 
 def _error(one: Run) -> ErrorPanel:
@@ -241,7 +243,7 @@ def _tries(visit: Visit, detail: RunDetail) -> TimelinePanel | None:
         style = run_state(one).state
         rows.append(
             TimelineRow(
-                name=f"try {one.attempt}",
+                name=f"attempt {one.attempt}",
                 state=style,
                 word=one.error_type or word(one.state),
                 bars=[
@@ -249,14 +251,14 @@ def _tries(visit: Visit, detail: RunDetail) -> TimelinePanel | None:
                         left=min(left, 100 - width),
                         width=width,
                         css=FILL.get(style, "mut"),
-                        label=f"try {one.attempt}: {word(one.state)}, {duration(one.duration)}",
+                        label=f"attempt {one.attempt}: {word(one.state)}, {duration(one.duration)}",
                     )
                 ],
                 href=address("runs", one.run_id),
             )
         )
     return TimelinePanel(
-        title="Tries over time",
+        title="Attempts over time",
         caption=f"{visit.minute(start)} to {visit.minute(end)}",
         ticks=[],
         rows=rows,
@@ -269,10 +271,10 @@ def _attempts(detail: RunDetail) -> TablePanel:
     tries = sorted(known.values(), key=lambda one: one.attempt, reverse=True)
     most = detail.run.max_attempts
     return TablePanel(
-        title="Tries",
+        title="Attempts",
         note="" if most is None else f"at most {most}, then a dead letter",
         columns=[
-            TableColumn(title="try"),
+            TableColumn(title="attempt"),
             TableColumn(title="started"),
             TableColumn(title="took", css="r"),
             TableColumn(title="worker", css="lo"),
@@ -281,7 +283,7 @@ def _attempts(detail: RunDetail) -> TablePanel:
         rows=[
             [
                 Cell(
-                    text=f"try {one.attempt}",
+                    text=f"attempt {one.attempt}",
                     state=run_state(one).state,
                     href=address("runs", one.run_id),
                 ),
@@ -293,7 +295,7 @@ def _attempts(detail: RunDetail) -> TablePanel:
             for one in tries
         ],
         chosen=next((n for n, one in enumerate(tries) if one.run_id == detail.run.run_id), None),
-        empty=Empty(title="Not started", text="No try has started."),
+        empty=Empty(title="Not started", text="No attempt has started."),
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs: how many are in which state, and the list by filter and order."""
+"""Runs: the number in each state, and the list by filter and order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from penstock.core.errors import PenstockError
 from penstock.runs.records import Run, RunCounts
 from penstock.web.pages.lists import TIME_HINT, ListColumn, filters_of, list_panel
-from penstock.web.pages.runs.run import ENDED, run_state, try_text
+from penstock.web.pages.runs.run import ENDED, attempt_text, run_state
 from penstock.web.parts import (
     Cell,
     Choice,
@@ -32,7 +32,7 @@ SHOWN: Final = (
 )  # fmt: skip
 """The states to choose from; `waiting` is why a pending run has not started."""
 COUNTED: Final = ("pipeline", "processor")
-"""Filters that the numbers of runs follow."""
+"""Filters that also apply to the counts by state."""
 FILTERS: Final = (
     *COUNTED, "partition", "error_type", "flow_id", "config_id", "correlation_id",
 )  # fmt: skip
@@ -77,7 +77,7 @@ def runs(visit: Visit) -> WebPage:
 
 
 def _sorts(visit: Visit, state: str, waits: str) -> list[str]:
-    """Return the orders of the runs in a state; those of a time of their end have one."""
+    """Return the sort orders of the runs in a state; a filter by end time leaves only one."""
     if not waits and state in ("", *ENDED) and any(visit.get(name) for name in TIMES):
         return ["ended_at"]
     if waits or state == "PENDING":
@@ -90,7 +90,7 @@ def _sorts(visit: Visit, state: str, waits: str) -> list[str]:
 
 
 def _counts(visit: Visit) -> RunCounts | None:
-    """Return how many runs are in which state; None if other filters are set."""
+    """Return the number of runs by state; None if other filters are set."""
     others = {*FILTERS, *TIMES, "is_dead"} - set(COUNTED)
     if any(visit.get(name) for name in others):
         return None
@@ -162,13 +162,13 @@ COLUMNS: Final = (
     ListColumn("run", "", _title_cell),
     ListColumn("state", "", run_state),
     ListColumn("customer", "lo", lambda run: text(run.customer)),
-    ListColumn("try", "r", lambda run: text(try_text(run).removeprefix("Try "))),
+    ListColumn("attempt", "r", lambda run: text(attempt_text(run).removeprefix("Attempt "))),
     ListColumn("error", "lo", lambda run: Cell(text=run.error_type or "", is_mono=True)),
 )
 
 
 def _last_columns(visit: Visit, sort: str) -> tuple[ListColumn, ListColumn]:
-    """Return the columns of times: those of the order."""
+    """Return the time columns that match the sort order."""
     scheduled = ListColumn("scheduled", "r", lambda run: time_cell(run.scheduled_time))
 
     def since(title: str, at: Callable[[Run], Any]) -> tuple[ListColumn, ListColumn]:

@@ -1,0 +1,151 @@
+"""Panels beside and above lists: the bottleneck of limits, one customer, small lines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.db.store import Tx
+from penstock.limits.store.grant import limit_grant
+from penstock.limits.store.limits import limit_get, limit_quota
+from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
+from penstock.monitoring.health_refresher import HealthRefresher
+from tests.kits.client_harness import Harness
+from tests.server.kit import ServedApi
+from tests.web.browser import Browser
+from tests.web.test_pages import assert_safe
+
+
+def panel_of(shown: str, title: str) -> str:
+    """Return the panel with a title; empty if there is none."""
+    return shown.partition(f">{title}</h2>")[2].partition("</section>")[0]
+
+
+def grant(
+    harness: Harness, name: str, *wants: str, releases: tuple[Release, ...] = ()
+) -> GrantResult:
+    """Request slots of a limit and release some."""
+
+    def body(tx: Tx) -> GrantResult:
+        limit = limit_get(tx, name)
+        assert limit is not None
+        requests = [LeaseRequest(request=one, holder=one) for one in wants]
+        return limit_grant(
+            tx, limit.limit_id, GrantInput(broker="b", requests=requests, releases=releases)
+        )
+
+    return harness.write(body)
+
+
+def lower(harness: Harness, name: str) -> None:
+    """Report a quota error, which halves the capacity."""
+
+    def body(tx: Tx) -> None:
+        limit = limit_get(tx, name)
+        assert limit is not None
+        limit_quota(tx, limit.limit_id)
+
+    harness.write(body)
+
+
+def test_the_bottleneck_comes_first(served: ServedApi) -> None:
+    """The limit with the longest queue: its slots, its queue and when each is expected."""
+    harness, browser = served.harness, Browser(served)
+    harness.client.limits.declare("a", capacity=1)
+    harness.client.limits.declare("bq:t", capacity=4, adaptive=True)
+    grant(harness, "a", "first", "second")
+    held = grant(harness, "bq:t", "h1", "h2")
+    harness.clock.advance(MINUTE)
+    grant(harness, "bq:t", releases=tuple(Release(one.lease_id, one.token)
+                                          for one in held.leases.values()))  # fmt: skip
+    lower(harness, "bq:t")
+    lower(harness, "bq:t")
+    grant(harness, "bq:t", *(f"caller-{n}" for n in range(9)))
+    harness.clock.advance(20 * SECOND)
+    shown = browser.get("/limits")
+    assert_safe(shown)
+    assert shown.text.index("The bottleneck") < shown.text.index(">Capacity</h2>")
+    panel = panel_of(shown.text, "The bottleneck")
+    assert ">bq:t</b>" in panel
+    limit = harness.client.limits.get("bq:t").limit
+    assert limit.effective_capacity is not None
+    away = 4 - limit.effective_capacity
+    assert f'aria-label="{limit.held} held, 0 free, {away} learned away"' in panel
+    assert panel.count('<rect class="run"') == limit.held + 1  # and one in the legend
+    assert f"{limit.waiting} requests wait" in panel
+    assert 'class="ln b"' in panel
+    queue = panel_of(shown.text, "Queue")
+    assert queue.count("<tr data-row>") == 6
+    assert f"{limit.waiting - 6} more after these" in queue
+    assert queue.count("<time ") == 6, "a hold has ended, so that each grant can be estimated"
+    learned = panel_of(shown.text, "Capacity")
+    assert f'aria-label="4 became {limit.effective_capacity}"' in learned
+    assert "The bottleneck" in browser.get("/limits?show=learned").text
+    assert "The bottleneck" not in browser.get("/limits?q=a").text
+
+
+def test_no_bottleneck_without_a_queue(served: ServedApi) -> None:
+    harness = served.harness
+    harness.client.limits.declare("bq:t", capacity=1)
+    assert "The bottleneck" not in Browser(served).get("/limits").text
+    grant(harness, "bq:t", "holder", "caller")
+    panel = panel_of(Browser(served).get("/limits").text, "The bottleneck")
+    assert "1 request waits" in panel
+    assert "/runs?waits=limited" not in panel, "no run waits"
+
+
+@pytest.mark.parametrize("key", ["viewer", "operator"])
+def test_a_customer_is_open_beside_the_list(served: ServedApi, key: str) -> None:
+    """The address says which; filters stay; only operators get the button that pauses it."""
+    harness = served.harness
+    harness.config(customer="acme")
+    harness.config(customer="globex")
+    HealthRefresher(harness.store).run_once()
+    browser = Browser(served, key)
+    listed = browser.get("/customers?sort=name")
+    assert "/customers?sort=name&at=acme" in listed.links
+    assert 'aria-selected="true"' not in listed.text
+    shown = browser.get("/customers?sort=name&at=acme")
+    assert_safe(shown)
+    assert shown.text.count('aria-selected="true"') == 1
+    assert {"/customers/acme", "/customers?sort=name"} <= set(shown.links)
+    assert any(link.startswith("/configs/cfg_") for link in shown.links)
+    panel = shown.text.partition('<a href="/customers/acme">acme</a></h2>')[2]
+    assert "Next starts of nightly" in panel
+    assert len(re.findall(r'<td class="num">\d{4}-', panel)) == 3
+    assert "penstock customers show acme" in re.sub(r"<[^>]*>", "", panel)
+    assert ("/do/pause?scope=customer&subject=acme" in shown.links) == (key == "operator")
+
+
+def test_a_customer_that_does_not_exist_leaves_the_list(served: ServedApi) -> None:
+    served.harness.config(customer="acme")
+    shown = Browser(served).get("/customers?at=unknown-one")
+    assert shown.status == 200
+    assert "unknown-one did not load" in shown.text
+    assert "/customers?at=acme" in shown.links
+    assert_safe(shown)
+
+
+def test_a_customer_without_configs(served: ServedApi) -> None:
+    harness = served.harness
+    harness.client.customers.set("acme", weight=2)
+    shown = Browser(served).get("/customers?at=acme")
+    assert "did not load" not in shown.text
+    assert "Next starts" not in shown.text
+
+
+def test_the_last_day_in_small_lines(served: ServedApi) -> None:
+    """Figures of ended runs have a line by hour; what never happened has none."""
+    harness, browser = served.harness, Browser(served)
+    harness.config()
+    for _ in range(2):
+        harness.clock.advance(HOUR - harness.clock.now() % HOUR)
+        harness.tick()
+        harness.complete(harness.take())
+    figures = browser.get("/").text.partition('<dl class="stats"')[2].partition("</dl>")[0]
+    (points,) = re.findall(r'<polyline points="([^"]+)"', figures)
+    assert len(points.split()) >= 24
+    assert figures.index("Ended well today") < figures.index("<polyline")
+    assert "<polyline" not in figures.partition("Failed today")[2]
