@@ -204,7 +204,7 @@ class Counters:
         """Return the counters since an earlier time; unfolded rows are counted once."""
         made = Counters(self._tx, self._customer, self._pipeline, since)
         if self.folded_to("runs") >= self.since:
-            made._live_runs = self._live_runs
+            made._live_unusual = self._live_unusual
         return made
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -231,7 +231,22 @@ class Counters:
 
     @cached_property
     def _live_runs(self) -> CountedRuns:
-        rows, _ = self._tail("runs")
+        return self._count_runs(self._tail("runs")[0])
+
+    @cached_property
+    def _live_unusual(self) -> CountedRuns:
+        """The failed and slow runs that are not folded yet; others are not in its counters."""
+        params = {
+            "after": max(self.folded_to("runs"), self.since - 1),
+            "until": self._tx.now(),
+            "customer": self._customer,
+            "slow_us": SLOW_FROM,
+            "visited": COUNTED,
+            "n": TAIL,
+        }
+        return self._count_runs(self._tx.rows("analytics_runs_unusual", params))
+
+    def _count_runs(self, rows: Sequence[Row]) -> CountedRuns:
         ended = [HistoryRun._make(row) for row in rows]
         if self._pipeline is not None:
             names = self.names(run.processor for run in ended)
@@ -330,7 +345,7 @@ class Counters:
     def failures(self) -> list[FailureCount]:
         """Return the counters of failures."""
         rows = self._counters("failure_counts_read", FailureCount)
-        return [*rows, *self._own(self._live_runs.failures)]
+        return [*rows, *self._own(self._live_unusual.failures)]
 
     def checks(self) -> list[CheckCount]:
         """Return the counters of dependency checks."""
@@ -359,16 +374,20 @@ class Counters:
         return [*rows, *self._of_pipeline(self._own(self._live_flows.durations), 3)]
 
     def run_durations(self, processors: Iterable[int]) -> dict[int, dict[int, int]]:
-        """Return the histograms of the durations of processors."""
+        """Return the histograms of the durations of processors.
+
+        Runs that are not folded yet count only for processors without folded ones.
+        """
         wanted = sorted(set(processors))
         found: dict[int, dict[int, int]] = {one: {} for one in wanted}
         if wanted:
             params = {"customer": self._owner, "since": self.since, "processors": wanted}
             for processor, bucket, items in self._tx.rows("durations_of_runs_read", params):
                 found[processor][bucket] = int(items)
-        for row in self._own(self._live_runs.durations):
-            if row.subject in found:
-                buckets = found[row.subject]
+        new = {one: buckets for one, buckets in found.items() if not buckets}
+        for row in self._own(self._live_runs.durations) if new else ():
+            if row.subject in new:
+                buckets = new[row.subject]
                 buckets[row.bucket] = buckets.get(row.bucket, 0) + row.items
         return found
 
@@ -383,7 +402,7 @@ class Counters:
 
     def live_slow_runs(self) -> list[tuple[int, str, int, Micros, Micros]]:
         """Return slow runs that are not folded yet, in the same form."""
-        rows = self._live_runs.slow
+        rows = self._live_unusual.slow
         keys = sorted({row.customer for row in rows})
         found = self._tx.rows("analytics_customers", {"customers": keys}) if keys else []
         ids: dict[int, str] = {row[0]: row[1] for row in found}

@@ -28,6 +28,15 @@ WHERE h.finished_at > :after AND h.finished_at <= :until LIMIT :n;
 SELECT {{analytics_run_columns}} FROM history h
 WHERE h.customer = :customer AND h.finished_at > :after AND h.finished_at <= :until LIMIT :n;
 
+-- name: analytics_runs_unusual
+-- Runs that failed or were slow, among the runs that ended in a window.
+-- scope: system (operators; a tenant's key adds :customer)
+SELECT {{analytics_run_columns}} FROM (SELECT * FROM history w
+    WHERE w.finished_at > :after AND w.finished_at <= :until
+        AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer) LIMIT :visited) AS h
+WHERE h.final_state NOT IN ('COMPLETED', 'CANCELLED')
+    OR h.finished_at - h.started_at > :slow_us LIMIT :n;
+
 -- fragment: run_tail_counts
 -- In the order of `rows.RunCount` after its customer, by the rules of `fold.count_runs`.
 SELECT k.at, k.processor, sum(CASE WHEN k.state = 'COMPLETED' THEN 1 ELSE 0 END),
