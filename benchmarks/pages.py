@@ -29,9 +29,10 @@ from benchmarks.site import BenchDatabase, Site
 from benchmarks.trace import copy_rows, load_executions
 from penstock import Pipeline
 from penstock.analytics.fold import QUARTER
+from penstock.analytics.store import LAG
 from penstock.assembly.process import run_pending
 from penstock.client import Client
-from penstock.core.clock import DAY, HOUR, SECOND
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import PermanentError
 from penstock.core.ids import encode
 from penstock.runs.records import Submission
@@ -115,8 +116,9 @@ def _load(place: BenchDatabase, n: int, configs: int, dead: int) -> None:
          "died_at": f"{now} - s.i * {DAY // dead * 30}", "subject": f"{FIRST * 1000} + s.i",
          "error_type": "'ERROR_' || (s.i % 40)"},
     )  # fmt: skip
-    # The services have folded all but the last hour, as they do within minutes.
-    folded = ", ".join(f"('{name}', {now - HOUR})" for name in FOLDED)
+    # The services have folded what is older than their lag and a pass or two of a minute.
+    horizon = now - LAG - 2 * MINUTE
+    folded = ", ".join(f"('{name}', {horizon})" for name in FOLDED)
     raw.run(
         f"INSERT INTO counters (name, value) VALUES {folded} "
         "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -126,7 +128,7 @@ def _load(place: BenchDatabase, n: int, configs: int, dead: int) -> None:
         f"late, slow, duration_us) SELECT 0, finished_at / {QUARTER} * {QUARTER}, processor, "
         "sum(CASE WHEN final_state = 'COMPLETED' THEN 1 ELSE 0 END), "
         "sum(CASE WHEN final_state = 'COMPLETED' THEN 0 ELSE 1 END), 0, 0, 0, 0, 0 "
-        f"FROM history WHERE finished_at <= {now - HOUR} GROUP BY 1, 2, 3"
+        f"FROM history WHERE finished_at <= {horizon} GROUP BY 1, 2, 3"
     )
     if place.engine == "sqlite":
         raw.run("ANALYZE")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.access.api_keys import Permission
-from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.web.parts import address
 from penstock.web.visit import Visit
 
 COUNT_SECONDS: Final = 5.0
-SCOPES_MAX: Final = 1_000
+"""Age of the counts in the navigation, at most."""
 COUNT_MAX: Final = 100
 
 
@@ -78,29 +75,9 @@ PLACES: Final = (
 )  # fmt: skip
 
 
-class NavigationCounts:
-    """Counts shown in the navigation, per customer, at most five seconds old."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str | None, tuple[float, dict[str, str]]] = OrderedDict()
-
-    def of(self, visit: Visit) -> dict[str, str]:
-        """Return the counts that the person sees, by the name of the entry."""
-        scope = visit.customer
-        now = self._clock.monotonic()
-        with self._lock:
-            kept = self._kept.get(scope)
-        if kept is not None and kept[0] > now:
-            return kept[1]
-        made = _counts(visit)
-        with self._lock:
-            self._kept[scope] = (now + COUNT_SECONDS, made)
-            self._kept.move_to_end(scope)
-            while len(self._kept) > SCOPES_MAX:
-                self._kept.popitem(last=False)
-        return made
+def counts_of(visit: Visit) -> dict[str, str]:
+    """Return the counts that the person sees, by the name of the entry."""
+    return visit.reads.get(("counts", visit.customer), COUNT_SECONDS, lambda: _counts(visit))
 
 
 def places_of(visit: Visit) -> list[Place]:

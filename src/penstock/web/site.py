@@ -37,9 +37,10 @@ from penstock.web.live.fragments import (
     is_fragment,
 )
 from penstock.web.live.hub import LiveHub
+from penstock.web.live.shared_reads import SharedReads
 from penstock.web.live.topics import topics_of_page
 from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
-from penstock.web.navigation import NavigationCounts, places_of, scope_path
+from penstock.web.navigation import counts_of, places_of, scope_path
 from penstock.web.parts import Empty, NotePanel, TablePanel, WebPage, address
 from penstock.web.render import render
 from penstock.web.security import HEADERS, form_token
@@ -72,7 +73,7 @@ class Site:
         """Name of the environment, which every page shows; may be empty."""
         self.sessions = SessionCache(client, clock)
         self.tries = LoginTries(clock)
-        self._counts = NavigationCounts(clock)
+        self._reads = SharedReads(clock)
         self._fragments = SharedFragments(clock)
         self.hub = LiveHub(client.store)
         self._secret: bytes | None = None
@@ -168,11 +169,8 @@ class Site:
             now=datetime.fromtimestamp(self.client.now() / 1_000_000, UTC),
             request_id=request.scope["penstock.request_id"],
             form_token=form_token(self.secret(), visitor.token),
+            reads=self._reads,
         )
-
-    def counts(self, visit: Visit) -> dict[str, str]:
-        """Return the counts shown in the navigation."""
-        return self._counts.of(visit)
 
     def guarded(self, visit: Visit, view: View) -> WebPage:
         """Return a page, or the error page."""
@@ -226,7 +224,7 @@ class Site:
             "environment": self.environment,
             "places": places,
             "scope_path": scope_path(visit, places),
-            "counts": self.counts(visit),
+            "counts": counts_of(visit),
             "topics": "",
             **more,
         }

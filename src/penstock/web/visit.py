@@ -13,12 +13,15 @@ from penstock.core.clock import from_datetime, parse_when, to_datetime
 from penstock.core.errors import PenstockError
 from penstock.server.auth import Caller
 from penstock.server.problems import Refused
+from penstock.web.live.shared_reads import SharedReads
 from penstock.web.parts import NotePanel, address
 from penstock.web.words import clock, duration
 
 T = TypeVar("T")
 VALUE_MAX: Final = 2_000
 PAGE_ROWS: Final = 50
+SHARED_SECONDS: Final = 30.0
+"""Age up to which a page shows the figures of costly reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Visit:
     now: datetime
     request_id: str
     form_token: str
+    reads: SharedReads
 
     @property
     def client(self) -> Client:
@@ -76,6 +80,15 @@ class Visit:
     def link(self, *path: str, **query: Any) -> str:
         """Return the address of a page that keeps the customer chosen in the address."""
         return address(*path, customer=None if self.is_bound else self.customer, **query)
+
+    def share(self, name: str, read: Callable[[], T], *values: str | int | None) -> T:
+        """Return a read that visits with the same access share for half a minute.
+
+        values: all that the read depends on, other than the caller's access.
+        """
+        caller = self.caller
+        key = (name, values, caller.principal.role, caller.customer)
+        return self.reads.get(key, SHARED_SECONDS, read)
 
     def time(self, name: str) -> datetime | None:
         """Return a time of the query, given as such, as a date or as an age; raise InvalidInput."""

@@ -197,7 +197,7 @@ def _columns(visit: Visit, *, is_narrow: bool) -> Sequence[ListColumn]:
 
 
 def _load(visit: Visit) -> ColumnsPanel:
-    seen = visit.client.schedules.load()
+    seen = visit.share("load", visit.client.schedules.load)
     counts = [Count(label=one.at.strftime("%H:%MZ"), up=one.starts) for one in seen.buckets]
     peak = "" if seen.peak_at is None else f"; the busiest minute has {number(seen.peak)}"
     panel = columns(

@@ -50,8 +50,14 @@ def trends(visit: Visit) -> WebPage:
     days = int(visit.choice("days", DAYS, "30"))
     names = [one.pipeline for one in visit.client.views.pipelines()]
     pipeline = visit.choice("pipeline", names, "")
-    seen = visit.client.analytics.trends(
-        pipeline=pipeline or None, customer=visit.customer, days=days
+    seen = visit.share(
+        "trends",
+        lambda: visit.client.analytics.trends(
+            pipeline=pipeline or None, customer=visit.customer, days=days
+        ),
+        pipeline,
+        visit.customer,
+        days,
     )
     return WebPage(
         title="Trends",
