@@ -23,14 +23,15 @@ def late_dependencies(rows: Sequence[DependencyTrend]) -> Iterator[Finding]:
     for row in rows:
         if not row.late and not row.never:
             continue
-        parts = [f"late for {row.late} (up to {format_duration(row.worst_us)})"] if row.late else []
-        parts += [f"absent for {row.never}"] if row.never else []
+        parts = [f"{row.late} late by up to {format_duration(row.worst_us)}"] if row.late else []
+        parts += [f"{row.never} never"] if row.never else []
         yield Finding(
             rule="dependency_late",
             key=f"{row.customer_id}:{row.pipeline}:{row.table}",
             severity="HIGH" if row.never else "MEDIUM",
-            message=f"{row.table} was {' and '.join(parts)} of {row.flows} flows of "
-            f"{row.pipeline} ({row.customer_id}) in the last day",
+            message=f"{row.table} did not arrive in time for {row.late + row.never} of "
+            f"{row.flows} flows of {row.pipeline} ({row.customer_id}) in the last day: "
+            f"{', '.join(parts)}",
             fix=command("gate", "history", row.pipeline, row.partition, "--customer",
                         row.customer_id),
             threshold=f"{format_duration(LATE_AFTER)} after the first check",
