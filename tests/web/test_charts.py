@@ -87,6 +87,9 @@ def test_dots_say_what_they_show() -> None:
     made = dots(timings, title="overnight", slo=timedelta(hours=6), note="", foot="")
     assert "1 in time, 1 degraded, 1 missed" in made.finding
     assert "service level of 6 h" in made.finding
+    assert "end to end of 3 flows" in made.finding
+    alone = dots(timings[:1], title="overnight", slo=None, note="", foot="")
+    assert "end to end of 1 flow." in alone.finding
     assert made.slo is not None
     assert made.dots[2].y < made.slo[0] < made.dots[1].y  # above the line is later
     assert made.table.rows[0] == ("2025-12-03", "7 h", "missed")

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.alerts.client.alerts import Alerts
 from penstock.assembly.routes import ROUTES
 from penstock.core.clock import HOUR, MINUTE
+from penstock.core.errors import Conflict
+from penstock.detection.client import Detections
 from penstock.web.build import build_site
 from penstock.web.charts import stacked
+from tests.alerts.kit import open_alert
 from tests.kits.client_harness import Harness
 from tests.server import kit
 from tests.server.kit import ServedApi
@@ -107,6 +112,51 @@ def test_the_age_of_tables(served: ServedApi) -> None:
     assert re.findall(r'<td class="r (\w+)" data-l="age"', panel) == ["bad", "warn", "dim"]
     harness.config(customer="acme")
     assert "Freshness" not in browser.get("/?customer=acme").text
+
+
+def fail(*_: object, **__: object) -> NoReturn:
+    """Fail as a read does."""
+    raise Conflict("not now")
+
+
+def test_parts_that_do_not_load_leave_the_page(
+    served: ServedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the alerts, the page does not claim that all is well, and counts no zero."""
+    browser = Browser(served)
+    assert browser.get("/").heading == "All is well"
+    served.harness.clock.advance(MINUTE)
+    monkeypatch.setattr(Alerts, "list", fail)
+    monkeypatch.setattr(Detections, "freshness", fail)
+    shown = browser.get("/")
+    assert (shown.status, shown.heading) == (200, "Overview")
+    assert "Needs you did not load: not now" in shown.text
+    assert "Freshness did not load: not now" in shown.text
+    assert "<b>0</b>" not in shown.text
+
+
+def test_an_alert_about_something_else_hides_no_dead_letters(served: ServedApi) -> None:
+    harness = served.harness
+    harness.dead_run()
+    (group,) = harness.client.dead_letters.groups()
+    where = f"{group.pipeline}/{group.processor}"
+    open_alert(harness.store, "slow", message=f"{where} is slow")
+    browser = Browser(served)
+    assert f"1 dead letter of {where}" in browser.get("/").text
+    open_alert(harness.store, "dead", rule="dead_letters", message=f"dead letters at {where}")
+    assert f"1 dead letter of {where}" not in browser.get("/").text
+
+
+def test_links_and_actions_keep_the_chosen_customer(served: ServedApi) -> None:
+    harness = served.harness
+    harness.config(customer="acme")
+    customer = harness.client._names.lookup_customer_key("acme")
+    for number in range(7):
+        open_alert(harness.store, f"k{number}", customer_key=customer)
+    shown = Browser(served).get("/?customer=acme")
+    assert '<a href="/alerts?customer=acme">2 more</a>' in shown.text
+    assert "/do/trigger?customer=acme" in shown.links
+    assert "/do/trigger" in Browser(served).get("/").links
 
 
 def test_the_environment_is_named(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

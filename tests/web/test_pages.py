@@ -358,6 +358,31 @@ def test_the_customer_that_is_chosen_stays_chosen(stage: Stage) -> None:
     assert [form for form in bound.forms if set(form.values) == {"customer"}] == []
 
 
+@pytest.mark.parametrize("path", ["/alerts", "/trace", "/find", "/dead-letters", "/runs"])
+def test_filters_keep_the_chosen_customer(stage: Stage, path: str) -> None:
+    shown = Browser(stage.served).get(f"{path}?customer=acme")
+    (form,) = [one for one in shown.forms if not one.action and len(one.values) > 1]
+    assert form.values["customer"] == "acme"
+    bound = Browser(stage.served, "acme-operator").get(f"{path}?customer=acme")
+    assert all("customer" not in one.values for one in bound.forms)
+
+
+def test_choices_and_filters_keep_the_rest(stage: Stage) -> None:
+    browser = Browser(stage.served)
+    for path, choice in (("/interventions", "status=all"), ("/breakers", "state=all")):
+        assert f"{path}?customer=acme&{choice}" in browser.get(f"{path}?customer=acme").links
+    letters = browser.get("/dead-letters?kind=run&letter=dl_00000000")
+    assert "/dead-letters?kind=run&status=replayed" in letters.links
+    assert any(one.values.get("kind") == "run" for one in letters.forms)
+
+
+def test_a_bound_key_gets_no_words_or_links_about_others(stage: Stage) -> None:
+    bound = Browser(stage.served, "acme-operator")
+    assert 'href="/customers"' not in bound.get("/customers/acme").text
+    assert "with these filters" not in bound.get("/dead-letters").text
+    assert "with these filters" in bound.get("/dead-letters?kind=run").text
+
+
 def test_limits_by_what_waits_and_by_name(serve: Serve) -> None:
     with serve("sqlite") as served:
         limits = served.harness.client.limits

@@ -72,7 +72,7 @@ def test_the_bottleneck_comes_first(served: ServedApi) -> None:
     limit = harness.client.limits.get("bq:t").limit
     assert limit.effective_capacity is not None
     away = 4 - limit.effective_capacity
-    assert f'aria-label="{limit.held} held, 0 free, {away} learned away"' in panel
+    assert f'aria-label="{limit.held} held, 0 free, {away} removed by quota errors"' in panel
     assert panel.count('<rect class="run"') == limit.held + 1  # and one in the legend
     assert f"{limit.waiting} requests wait" in panel
     assert 'class="ln b"' in panel
@@ -136,6 +136,26 @@ def test_a_customer_without_configs(served: ServedApi) -> None:
     assert "Next starts" not in shown.text
 
 
+def test_planned_starts_are_drawn_over_the_whole_day(served: ServedApi) -> None:
+    """Times without a start take their place too, and starts are not called ended runs."""
+    harness = served.harness
+    harness.config(customer="acme", schedule_cron="0 12 * * *")
+    panel = panel_of(Browser(served).get("/customers").text, "When work starts")
+    rows = re.findall(r'<tr><td>(\d\d:\d\dZ)</td><td class="r">(\d+)</td></tr>', panel)
+    assert len(rows) == 96
+    assert sum(int(count) for _, count in rows) == 1
+    assert panel.count('<rect class="soft"') == 1
+    assert "ended well" not in panel
+
+
+def test_a_limit_that_had_no_bound(served: ServedApi) -> None:
+    harness = served.harness
+    harness.client.limits.declare("bq:t", capacity=None, rate=5.0)
+    harness.client.limits.declare("bq:t", capacity=4, adaptive=True)
+    lower(harness, "bq:t")
+    assert 'aria-label="no bound became 2"' in Browser(served).get("/limits").text
+
+
 def test_the_last_day_in_small_lines(served: ServedApi) -> None:
     """Figures of ended runs have a line by hour; what never happened has none."""
     harness, browser = served.harness, Browser(served)
@@ -146,6 +166,7 @@ def test_the_last_day_in_small_lines(served: ServedApi) -> None:
         harness.complete(harness.take())
     figures = browser.get("/").text.partition('<dl class="stats"')[2].partition("</dl>")[0]
     (points,) = re.findall(r'<polyline points="([^"]+)"', figures)
-    assert len(points.split()) >= 24
+    assert len(points.split()) == 24, "whole hours, the current one last"
+    assert points.split()[-1].endswith(",1.5"), "the hour until now has a run, like the one before"
     assert figures.index("Ended well today") < figures.index("<polyline")
     assert "<polyline" not in figures.partition("Failed today")[2]

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import ClassVar, Final
 
 from penstock.web.parts import Button
-from penstock.web.words import duration, number
+from penstock.web.words import duration, number, plural
 
 SPARK_WIDTH: Final = 56.0
 SPARK_HEIGHT: Final = 16.0
@@ -216,13 +216,14 @@ def dots(
 
     middle = [median([one.took for one in timings[max(0, n - 6) : n + 1]]) for n in range(count)]
     level = "" if slo is None else f" against a service level of {duration(slo)}"
+    flows = plural(len(timings), "flow")
     found = {mark: sum(1 for one in timings if one.outcome == mark) for mark in MARK_WORDS}
     phrase = ", ".join(f"{found[mark]} {word}" for mark, word in MARK_WORDS.items() if found[mark])
     shown = sorted({round(n * (count - 1) / 3) for n in range(4)})
     return DotsPanel(
         title=title,
         note=note,
-        finding=f"{title}: end to end of {len(timings)} flows{level}. {phrase or 'None'}.",
+        finding=f"{title}: end to end of {flows}{level}. {phrase or 'None'}.",
         dots=[
             Dot(
                 x=x(n),

@@ -77,7 +77,8 @@ PLACES: Final = (
 
 def counts_of(visit: Visit) -> dict[str, str]:
     """Return the counts that the person sees, by the name of the entry."""
-    return visit.reads.get(("counts", visit.customer), COUNT_SECONDS, lambda: _counts(visit))
+    key = ("counts", visit.customer, visit.is_bound)
+    return visit.reads.get(key, COUNT_SECONDS, lambda: _counts(visit))
 
 
 def places_of(visit: Visit) -> list[Place]:
@@ -108,7 +109,7 @@ def _counts(visit: Visit) -> dict[str, str]:
         made["alerts"] = _shown(len(client.alerts.list(state="open", **whose).items))
         made["interventions"] = _shown(len(client.interventions.list(**whose).items))
     except PenstockError:
-        return made  # the page reports the parts that did not load
+        pass  # the page reports the parts that did not load
     return {name: count for name, count in made.items() if count != "0"}
 
 

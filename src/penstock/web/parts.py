@@ -320,6 +320,8 @@ class NeedsPanel:
     empty: Empty
     total: int = 0
     foot: str = ""
+    more: str = ""
+    """Address that the foot links to."""
     actions: Sequence[Button] = ()
 
 

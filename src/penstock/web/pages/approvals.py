@@ -36,7 +36,7 @@ def interventions(visit: Visit) -> WebPage:
         nav="interventions",
         sentence="When waiting cannot help, a gate asks for a decision; an override unblocks it.",
         choices=[
-            Choice(label=one, href=address("interventions", status=one), is_current=one == status)
+            Choice(label=one, href=visit.here(status=one, cursor=None), is_current=one == status)
             for one in STATUSES
         ],
         main=[

@@ -146,8 +146,8 @@ def _learned_cell(visit: Visit, one: Limit) -> Cell:
     if not changes:
         return text(NOTHING, css="dim")
     values = [float(changes[0].before or 0), *(float(each.capacity or 0) for each in changes)]
-    phrase = f"{number(int(values[0]))} became {_capacity_text(one.effective_capacity)}"
-    return Cell(spark=spark(values), text=phrase, fill="degraded")
+    before, now = _capacity_text(changes[0].before), _capacity_text(one.effective_capacity)
+    return Cell(spark=spark(values), text=f"{before} became {now}", fill="degraded")
 
 
 def _table(visit: Visit, show: Any, found: list[Limit]) -> TablePanel:

@@ -14,7 +14,7 @@ from penstock.monitoring.records import (
     HealthWord,
 )
 from penstock.schedules.records import StoredConfig
-from penstock.web.charts import ColumnsPanel, Count, columns
+from penstock.web.charts import ColumnsPanel, Count, DataTable, columns
 from penstock.web.detail_parts import ConfigLine, CustomerPanel
 from penstock.web.pages.lists import ListColumn, choices_of, filters_of, list_panel
 from penstock.web.pages.schedules import config_state, configs_table, outcomes_cell
@@ -197,22 +197,28 @@ def _columns(visit: Visit, *, is_narrow: bool) -> Sequence[ListColumn]:
 
 
 def _load(visit: Visit) -> ColumnsPanel:
+    """Return the planned starts of the coming day; the map has only buckets that are not empty."""
     seen = visit.share("load", visit.client.schedules.load)
-    counts = [Count(label=one.at.strftime("%H:%MZ"), up=one.starts) for one in seen.buckets]
+    starts = {one.at: one.starts for one in seen.buckets}
+    every = [seen.since + n * seen.bucket for n in range((seen.until - seen.since) // seen.bucket)]
+    counts = [Count(label=at.strftime("%H:%MZ"), up=starts.get(at, 0)) for at in every]
     peak = "" if seen.peak_at is None else f"; the busiest minute has {number(seen.peak)}"
     panel = columns(
         counts,
         title="When work starts",
-        finding=f"{plural(seen.starts, 'planned start')} from now{peak}.",
-        note=f"planned starts per {duration(seen.bucket)}, from now",
-        end=counts[-1].label if counts else "",
+        finding=f"{plural(seen.starts, 'planned start')} in 24 hours{peak}.",
+        note=f"planned starts per {duration(seen.bucket)}, the next 24 hours",
+        end="in 24 h",
     )
     foot = ""
     if seen.peak_at is not None and seen.peak > 1:
         foot = (
             f"The busiest minute is {visit.minute(seen.peak_at)} with {number(seen.peak)} starts."
         )
-    return replace(panel, foot=foot)
+    table = DataTable(
+        columns=("from", "starts"), rows=[(one.label, number(one.up)) for one in counts]
+    )
+    return replace(panel, foot=foot, table=table)
 
 
 def _opened(visit: Visit, name: str) -> CustomerPanel:
@@ -294,7 +300,7 @@ def customer(visit: Visit) -> WebPage:
     return WebPage(
         title=name,
         nav="customers",
-        crumbs=[("/customers", "Customers")],
+        crumbs=[] if visit.is_bound else [("/customers", "Customers")],
         state=HEALTH_STYLES[health.health],
         word=HEALTH_WORDS[health.health],
         sentence=_customer_sentence(health),

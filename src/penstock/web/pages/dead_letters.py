@@ -64,15 +64,20 @@ def dead_letters(visit: Visit) -> WebPage:
     groups: list[DeadLetterGroup] = []
     causes = visit.panel("Causes", lambda: _groups(visit, status, chosen, groups))
     one = visit.panel("One of them", lambda: _inspected(visit, status, chosen))
+    own = {"customer"} if visit.is_bound else set()
     group = next((one for one in groups if one.group == chosen.get("group")), None)
     meant = [one for one in groups if chosen.get("group") in (None, one.group)]
     return WebPage(
         title="Dead letters",
         nav="letters",
         sentence=f"Nothing is lost. {plural(count, 'dead letter is', 'dead letters are')} {status}"
-        f"{' with these filters' if chosen else ''}{_kept(status, meant)}",
+        f"{' with these filters' if chosen.keys() - own else ''}{_kept(status, meant)}",
         choices=[
-            Choice(label=one, href=visit.here(status=one, cursor=None), is_current=one == status)
+            Choice(
+                label=one,
+                href=visit.here(status=one, cursor=None, letter=None),
+                is_current=one == status,
+            )
             for one in STATUSES
         ],
         actions=actions,
@@ -80,7 +85,7 @@ def dead_letters(visit: Visit) -> WebPage:
             Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
             for name in names
         ],
-        kept={"status": status},
+        kept={"status": status, **({"kind": chosen["kind"]} if "kind" in chosen else {})},
         top=[causes],
         columns="wide2",
         main=[

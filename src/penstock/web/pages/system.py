@@ -186,7 +186,7 @@ def breakers(visit: Visit) -> WebPage:
         nav="breakers",
         sentence="A breaker stops a phase that fails again and again, and tries it later.",
         choices=[
-            Choice(label=one, href=address("breakers", state=one), is_current=one == state)
+            Choice(label=one, href=visit.here(state=one, cursor=None), is_current=one == state)
             for one in BREAKERS
         ],
         main=[

@@ -68,8 +68,8 @@ def flows(visit: Visit) -> WebPage:
         sentence="A flow takes one partition of a pipeline through its phases.",
         choices=choices_of(visit, "state", ("", TROUBLE, *STATES), state, word),
         actions=[
-            Button(label="Backfill…", href=address("do", "backfill")),
-            Button(label="Trigger…", href=address("do", "trigger"), css="go"),
+            Button(label="Backfill…", href=visit.link("do", "backfill")),
+            Button(label="Trigger…", href=visit.link("do", "trigger"), css="go"),
         ]
         if visit.may_operate
         else [],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from penstock.alerts.records import StoredAlert
 from penstock.analytics.records import RunSeries
@@ -32,6 +32,7 @@ from penstock.web.parts import (
     FiguresPanel,
     NeedLine,
     NeedsPanel,
+    NotePanel,
     Question,
     TableColumn,
     TablePanel,
@@ -64,12 +65,11 @@ def overview(visit: Visit) -> WebPage:
     def series() -> RunSeries:
         return visit.client.analytics.run_series(bucket="15m", customer=visit.customer)
 
-    count = needs.total if isinstance(needs, NeedsPanel) else 0
-    heading = f"{plural(count, 'thing needs', 'things need')} you" if count else "All is well"
+    freshness = visit.panel("Freshness", lambda: _freshness(visit))
     return WebPage(
         title="Overview",
         nav="overview",
-        heading=heading,
+        heading=_heading(needs),
         sentence=_sentence(visit, seen),
         actions=_actions(visit),
         top=[visit.panel("Vital signs", lambda: _figures(visit, seen, series))],
@@ -81,7 +81,7 @@ def overview(visit: Visit) -> WebPage:
         side=[
             _questions(),
             visit.panel("Last events", lambda: _events(visit)),
-            *_freshness(visit),
+            *([] if freshness is None else [freshness]),
         ],
         below=[
             visit.panel("Longest running", lambda: _longest(visit)),
@@ -89,6 +89,14 @@ def overview(visit: Visit) -> WebPage:
             visit.panel("Failed last", lambda: _failed(visit)),
         ],
     )
+
+
+def _heading(needs: NeedsPanel | NotePanel) -> str:
+    if isinstance(needs, NotePanel):
+        return "Overview"  # whether all is well is not known
+    if not needs.total:
+        return "All is well"
+    return f"{plural(needs.total, 'thing needs', 'things need')} you"
 
 
 def _actions(visit: Visit) -> list[Button]:
@@ -102,7 +110,7 @@ def _actions(visit: Visit) -> list[Button]:
     )
     return [
         Button(label="Pause…", href=pause, icon="paused"),
-        Button(label="Trigger a flow…", href=address("do", "trigger"), css="go"),
+        Button(label="Trigger a flow…", href=visit.link("do", "trigger"), css="go"),
     ]
 
 
@@ -185,7 +193,7 @@ def _by_hour(series: Callable[[], RunSeries]) -> tuple[Sequence[float], ...]:
         points = series().points
     except PenstockError:
         return (), (), ()
-    hours = [points[n : n + 4] for n in range(0, len(points), 4)]
+    hours = [points[n : n + 4] for n in range(len(points) % 4, len(points), 4)]
     return (
         [float(sum(one.completed for one in hour)) for hour in hours],
         [float(sum(one.failed for one in hour)) for hour in hours],
@@ -212,7 +220,7 @@ def _needs(visit: Visit) -> NeedsPanel:
     client = visit.client
     firing = client.alerts.list(state="open", customer=visit.customer, limit=ALERTS_MAX).items
     found = [_alert_line(visit, alert) for alert in firing]
-    known = " ".join(alert.message for alert in firing)
+    known = " ".join(one.message for one in firing if one.rule.startswith("dead_letter"))
     grouped = list[NeedLine]()
     for group in client.dead_letters.groups(limit=3, check=False, customer=visit.customer):
         where = group.subscription or "/".join(filter(None, (group.pipeline, group.processor)))
@@ -247,6 +255,7 @@ def _needs(visit: Visit) -> NeedsPanel:
         needs=shown,
         total=len(found),
         foot="" if rest <= 0 else f"{number(rest)}{'+' * (len(firing) >= ALERTS_MAX)} more",
+        more=visit.link("alerts"),
         actions=[Button(label="All alerts", href=visit.link("alerts"), css="bare sm")],
         empty=Empty(
             title="Nothing needs you",
@@ -372,33 +381,30 @@ def _events(visit: Visit) -> FeedPanel:
     )
 
 
-def _freshness(visit: Visit) -> list[Any]:
-    if visit.customer is not None:
-        return []
-    found = visit.client.detections.freshness()
+def _freshness(visit: Visit) -> TablePanel | None:
+    """Return the most overdue tables; None without a policy, or for one customer."""
+    found = [] if visit.customer is not None else visit.client.detections.freshness()
     if not found:
-        return []
+        return None
     worst = sorted(found, key=_overdue, reverse=True)[:TABLES]
-    return [
-        TablePanel(
-            title="Freshness",
-            note="age, allowed",
-            columns=[
-                TableColumn(title="table"),
-                TableColumn(title="age", css="r"),
-                TableColumn(title="allowed", css="r"),
-            ],
-            rows=[
-                [
-                    Cell(text=one.table, is_mono=True, small=one.error or "", css="fit"),
-                    text(duration(one.age), css=_age_css(one)),
-                    text(duration(one.max_age), css="dim"),
-                ]
-                for one in worst
-            ],
-            empty=Empty(title="No policy", text="Pipelines declare how fresh tables must be."),
-        )
-    ]
+    return TablePanel(
+        title="Freshness",
+        note="age, allowed",
+        columns=[
+            TableColumn(title="table"),
+            TableColumn(title="age", css="r"),
+            TableColumn(title="allowed", css="r"),
+        ],
+        rows=[
+            [
+                Cell(text=one.table, is_mono=True, small=one.error or "", css="fit"),
+                text(duration(one.age), css=_age_css(one)),
+                text(duration(one.max_age), css="dim"),
+            ]
+            for one in worst
+        ],
+        empty=Empty(title="No policy", text="Pipelines declare how fresh tables must be."),
+    )
 
 
 def _overdue(one: TableFreshness) -> float:
