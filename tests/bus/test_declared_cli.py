@@ -51,7 +51,7 @@ def test_drift_is_shown_and_fixed(
     assert "topic rosters: missing" in missing.out
     assert "subscription reader: missing" in missing.out
     shell.ok("subscriptions", "apply", first, *more, "--yes")
-    assert "as declared" in shell("subscriptions", "diff", first, *more).out
+    assert "matches the declarations" in shell("subscriptions", "diff", first, *more).out
     second = declare(tmp_path, 9)
     changed = shell("subscriptions", "diff", second, *more, "--json")
     assert changed.code == 1

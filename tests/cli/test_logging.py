@@ -47,7 +47,7 @@ def test_event_texts() -> None:
             "will be retried",
         ),
         (RunStarted(7, "acme", ProcessorKey(1), 2), "debug", "attempt 2"),
-        (RunRefused(7, 3), "warning", "refused"),
+        (RunRefused(7, 3), "warning", "rejected"),
         (Ticked(9, 7, 1, 1, 3), "info", "7 runs of 9 due configs"),
         (Swept(1, 2, 3, 0, 0), "warning", "1 sessions, 2 lapsed, 3 stale"),
         (WorkerHeartbeat(1, "lost", 4), "warning", "session lost"),

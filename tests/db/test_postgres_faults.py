@@ -211,7 +211,7 @@ def test_deadlock_is_repeated(own_store: PostgresStore) -> None:
 
     assert together(lambda: body("a", "b"), lambda: body("b", "a")) == []
     assert sorted(called) == ["a", "b"]
-    assert len(tries) == 3
+    assert len(tries) >= 3  # the repeated one may meet the other again before it goes on
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)

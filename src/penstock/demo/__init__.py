@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-LEAD_US = 25 * HOUR
-"""Time before the last full hour at which the day of `saas` starts, so that it is in the past."""
-
 OPENING = {
     "nba": """\
 A day of a basketball pipeline, simulated in {seconds} s: gates wait for a late
@@ -89,6 +86,7 @@ def demo(
     # Imported here because only the demo needs the services and its scenarios.
     if which == "saas":
         from penstock.demo.saas.performance import DemoOptions, run_demo  # as above
+        from penstock.demo.saas.play import LEAD_US  # as above
 
         start = SystemClock().now() // HOUR * HOUR - LEAD_US
         wanted = DemoOptions(

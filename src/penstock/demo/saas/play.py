@@ -22,6 +22,10 @@ STEPS_PER_SECOND = 32
 STEP_MIN_US, STEP_MAX_US = 20 * SECOND, 10 * MINUTE
 DRAIN_STEP_US = 5 * MINUTE
 DRAIN_MAX_US = 12 * HOUR
+LEAD_US = DAY_US + DRAIN_MAX_US
+"""Time before the last full hour at which the day starts. However long the queue takes to drain, no
+record is in the future.
+"""
 _REFRESH_SECONDS = 0.4
 DELAYED_US = 5 * MINUTE
 
