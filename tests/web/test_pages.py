@@ -371,9 +371,9 @@ def test_choices_and_filters_keep_the_rest(stage: Stage) -> None:
     browser = Browser(stage.served)
     for path, choice in (("/interventions", "status=all"), ("/breakers", "state=all")):
         assert f"{path}?customer=acme&{choice}" in browser.get(f"{path}?customer=acme").links
-    letters = browser.get("/dead-letters?kind=run&letter=dl_00000000")
-    assert "/dead-letters?kind=run&status=replayed" in letters.links
-    assert any(one.values.get("kind") == "run" for one in letters.forms)
+    page = browser.get("/dead-letters?kind=run&letter=dl_00000000")
+    assert "/dead-letters?kind=run&status=replayed" in page.links
+    assert any(one.values.get("kind") == "run" for one in page.forms)
 
 
 def test_a_bound_key_gets_no_words_or_links_about_others(stage: Stage) -> None:
