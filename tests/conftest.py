@@ -58,6 +58,7 @@ os.environ.setdefault("PENSTOCK_API_PORT", "0")
 """A process that a test starts picks a free port: the default one may be taken."""
 
 OpenStore = Callable[..., Store]
+OpenPostgres = Callable[..., PostgresStore]
 
 MEMORY_FOLDER = Path("/dev/shm")
 MEMORY_NEEDED = 1 << 30
@@ -147,10 +148,30 @@ def pg_databases(
 
 
 @pytest.fixture
-def pg_migrated_dsn(pg_server: DatabaseServer, pg_databases: Databases) -> Iterator[str]:
-    """The URL of a migrated database that belongs to this test alone."""
+def pg_migrated_name(pg_databases: Databases) -> Iterator[str]:
+    """The name of a migrated database that belongs to this test alone."""
     with pg_databases.lent() as name:
-        yield pg_server.dsn(name)
+        yield name
+
+
+@pytest.fixture
+def pg_migrated_dsn(pg_server: DatabaseServer, pg_migrated_name: str) -> str:
+    """The URL of a migrated database that belongs to this test alone."""
+    return pg_server.dsn(pg_migrated_name)
+
+
+@pytest.fixture
+def pg_open(pg_migrated_dsn: str, pg_migrated_name: str, pg_databases: Databases) -> OpenPostgres:
+    """Open stores on this test's migrated database, with the connections of earlier ones."""
+
+    def opened(clock: Clock | None, *, is_plain: bool = False) -> PostgresStore:
+        if is_plain:
+            store = PostgresStore(pg_migrated_dsn, clock, is_pipelined=False)
+        else:
+            store = PostgresStore(pg_migrated_dsn, clock)
+        return pg_databases.warm(pg_migrated_name).lent(store)
+
+    return opened
 
 
 @pytest.fixture(scope="session")
@@ -185,17 +206,15 @@ def open_store(
     """
     opened: list[Store] = []
     if engine.startswith("postgres"):
-        dsn = request.getfixturevalue("pg_migrated_dsn")
+        pg_open: OpenPostgres = request.getfixturevalue("pg_open")
     path = tmp_path / "penstock.db"
     if engine == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), path)
 
     def open_one(clock: Clock | None = clock) -> Store:
         store: Store
-        if engine == "postgres":
-            store = PostgresStore(dsn, clock)
-        elif engine == "postgres-plain":
-            store = PostgresStore(dsn, clock, is_pipelined=False)
+        if engine.startswith("postgres"):
+            store = pg_open(clock, is_plain=engine == "postgres-plain")
         elif engine == "sqlite":
             store = SqliteStore(path, clock)
         else:

@@ -182,3 +182,58 @@ def test_new_databases(databases: Databases) -> None:
         assert databases.clones == before + 1
     with databases.lent(), databases.lent():
         assert databases.clones == before + 1, "both are free again"
+
+
+class TestWarmConnections:
+    """A store leaves its connections to the next one, reset."""
+
+    DIRTY = (
+        "SET enable_seqscan = on",
+        "SET ROLE penstock_tenant",
+        "SELECT pg_advisory_lock(7)",
+        "CREATE TEMP TABLE more (n integer)",
+        "LISTEN more",
+    )
+    STATE = """
+    SELECT current_setting('enable_seqscan'), current_user,
+        (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()),
+        to_regclass('more')::text, (SELECT count(*) FROM pg_listening_channels())
+    """
+
+    @staticmethod
+    def opened(databases: Databases, server: DatabaseServer, name: str) -> PostgresStore:
+        return databases.warm(name).lent(PostgresStore(server.dsn(name)))
+
+    def test_sessions_are_reset(self, databases: Databases, pg_server: DatabaseServer) -> None:
+        """The next test gets the session without settings, role, locks, tables or channels."""
+        with databases.lent(new=True) as name:
+            store = self.opened(databases, pg_server, name)
+            with store._pool.connection() as connection:
+                first = connection.info.backend_pid
+                clean = connection.execute(self.STATE.encode()).fetchone()
+                for text in reversed(self.DIRTY):
+                    connection.execute(text.encode())
+                assert connection.execute(self.STATE.encode()).fetchone() != clean
+            store.close()
+        with databases.lent() as name:
+            store = self.opened(databases, pg_server, name)
+            with store._pool.connection() as connection:
+                assert connection.info.backend_pid == first, "it is the same session"
+                assert connection.execute(self.STATE.encode()).fetchone() == clean
+            store.close()
+
+    def test_what_is_not_idle_is_ended(
+        self, databases: Databases, pg_server: DatabaseServer
+    ) -> None:
+        """A connection that a test left in use, or that the server ended, is not used again."""
+        with databases.lent(new=True) as name:
+            store = self.opened(databases, pg_server, name)
+            with store._pool.connection() as kept, store._pool.connection() as ended:
+                pids = {kept.info.backend_pid, ended.info.backend_pid}
+                run(pg_server, name, f"SELECT pg_terminate_backend({ended.info.backend_pid})")
+                store.close()
+        with databases.lent() as name:
+            store = self.opened(databases, pg_server, name)
+            with store._pool.connection() as connection:
+                assert connection.info.backend_pid not in pids
+            store.close()

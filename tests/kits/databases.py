@@ -30,6 +30,7 @@ from contextlib import contextmanager
 import psycopg
 
 from penstock.testing.postgres.server import DatabaseServer
+from tests.kits.warm import WarmConnections
 
 _numbers = itertools.count(1)
 
@@ -43,7 +44,7 @@ BEGIN
     FOR i IN 1..5000 LOOP
         PERFORM pg_stat_clear_snapshot();
         PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = '{name}' AND pid <> {kept};
+            WHERE datname = '{name}' AND pid <> ALL ('{{{kept}}}');
         EXIT WHEN NOT FOUND;
         PERFORM pg_sleep(0.001);
     END LOOP;
@@ -173,6 +174,7 @@ class Databases:
         self._origin = f"TEMPLATE {template}" + (f" OWNER {owner}" if owner else "")
         self._free: list[str] = []
         self._cleaners: dict[str, psycopg.Connection] = {}
+        self._warm: dict[str, WarmConnections] = {}
         self._fingerprints: dict[str, str] = {}
         self._empty = ""
         self.clones = 0
@@ -185,6 +187,10 @@ class Databases:
             yield name
         finally:
             self._take_back(name)
+
+    def warm(self, name: str) -> WarmConnections:
+        """Return the connections to a lent database that stores leave to the next one."""
+        return self._warm.setdefault(name, WarmConnections())
 
     def close(self) -> None:
         """Drop what is left."""
@@ -206,15 +212,20 @@ class Databases:
         """Keep the database under a new name if it is like new, else drop it."""
         name = database_name()
         cleaner = self._cleaners.pop(used, None)
-        kept = cleaner.info.backend_pid if cleaner is not None else 0
+        warm = self._warm.pop(used, None)
+        kept = [] if cleaner is None else [cleaner.info.backend_pid]
+        if warm is not None:
+            kept += warm.reset()
+            self._warm[name] = warm
         try:
             self._admin.execute(
                 f"UPDATE pg_database SET datname = '{name}' WHERE datname = '{used}'"
             )
-            self._admin.execute(END_CONNECTIONS.format(name=name, kept=kept))
+            self._admin.execute(END_CONNECTIONS.format(name=name, kept=",".join(map(str, kept))))
         except psycopg.Error:
             if cleaner is not None:
                 cleaner.close()
+            self._close_warm(name)
             self._drop(used)
             return
         if cleaner is not None:
@@ -248,10 +259,15 @@ class Databases:
         self._cleaners[name] = made
         return made
 
+    def _close_warm(self, name: str) -> None:
+        if name in self._warm:
+            self._warm.pop(name).close()
+
     def _drop(self, name: str) -> None:
         cleaner = self._cleaners.pop(name, None)
         if cleaner is not None:
             cleaner.close()
+        self._close_warm(name)
         self._fingerprints.pop(name, None)
         self._admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 

@@ -39,7 +39,8 @@ def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             if engine == "postgres":
                 databases: Databases = request.getfixturevalue("pg_databases")
                 name = stack.enter_context(databases.lent())
-                store = PostgresStore(request.getfixturevalue("pg_server").dsn(name), clock)
+                dsn = request.getfixturevalue("pg_server").dsn(name)
+                store = databases.warm(name).lent(PostgresStore(dsn, clock))
             else:
                 path = tmp_path_factory.mktemp("served") / "penstock.db"
                 shutil.copy(request.getfixturevalue("sqlite_template"), path)

@@ -37,11 +37,11 @@ from penstock.bus.transports.protocol import Transport
 from penstock.bus.transports.pubsub.options import PubsubOptions
 from penstock.bus.transports.pubsub.transport import PubsubTransport
 from penstock.core.clock import SECOND
-from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.remote import connect
 from penstock.testing.clock import VirtualClock
+from tests.conftest import OpenPostgres
 from tests.kits.client_harness import Harness
 from tests.kits.nats import NatsServer
 from tests.pubsub_wire.kit import served
@@ -130,8 +130,8 @@ def bodies(deliveries: Sequence[Delivery]) -> list[str]:
 
 def _store(engine: str, request: pytest.FixtureRequest, clock: VirtualClock) -> Store:
     if engine.startswith("postgres"):
-        dsn = request.getfixturevalue("pg_migrated_dsn")
-        return PostgresStore(dsn, clock, is_pipelined=engine != "postgres-plain")
+        opened: OpenPostgres = request.getfixturevalue("pg_open")
+        return opened(clock, is_plain=engine == "postgres-plain")
     path = request.getfixturevalue("tmp_path") / "penstock.db"
     shutil.copy(request.getfixturevalue("sqlite_template"), path)
     return SqliteStore(path, clock)
