@@ -20,7 +20,7 @@ from penstock.demo.nba.answers import Answer, PhaseStatus, phase_statuses
 if TYPE_CHECKING:
     from penstock.assembly.process import StoredAlert
     from penstock.demo.nba.day import ScenarioEvent, ScenarioState
-    from penstock.flows.records import FlowDetail, FlowPhase
+    from penstock.flows.records import Flow, FlowDetail, FlowPhase
 
 BUSY_US: Final = MINUTE
 IDLE_US: Final = 15 * MINUTE
@@ -37,10 +37,12 @@ class ScreenState:
 
     now: Micros
     fraction: float
-    boards: list[tuple[str, list[PhaseStatus]]]
+    boards: Callable[[], list[tuple[str, list[PhaseStatus]]]]
+    """Reads the phases of the newest flows; plain output does not show them."""
     feed: list[tuple[Micros, str]]
     answers: list[Answer]
-    alerts: list[StoredAlert]
+    alerts: Callable[[], list[StoredAlert]]
+    """Reads the open alerts."""
     is_answer_new: bool
     is_done: bool
 
@@ -105,12 +107,11 @@ class DemoDriver:
         """Add changes to the feed, refresh the screen, and sleep if ahead of schedule."""
         scene, client = self._scene, self._scene.stage.client
         self._steps += 1
-        details = [
-            client.flows.get(flow.flow_id) for flow in reversed(client.flows.list(limit=10).items)
-        ]
-        for detail in details:
-            for text in self._changes(detail):
-                scene.add_line(text)
+        flows = client.flows.list(limit=10).items
+        for flow in reversed(flows):
+            if flow.state == "OPEN" or self._known.get((flow.flow_id, "")) != flow.state:
+                for text in self._changes(client.flows.get(flow.flow_id)):
+                    scene.add_line(text)
         is_new = len(scene.answers) > self._answered
         if is_new:
             self._answered, self._answered_at = len(scene.answers), self._steps
@@ -119,21 +120,20 @@ class DemoDriver:
             ScreenState(
                 now=scene.stage.clock.now(),
                 fraction=(scene.stage.clock.now() - day.START) / (day.END - day.START),
-                boards=[
-                    (
-                        _title(d),
-                        phase_statuses(client.diagnostics.explain_flow(d.flow.flow_id)),
-                    )
-                    for d in details[-2:]
-                ],
+                boards=lambda: [self._board(flow) for flow in reversed(flows[:2])],
                 feed=scene.feed,
                 answers=scene.answers if is_shown else [],
-                alerts=client.alerts.list(state="open", limit=4).items,
+                alerts=lambda: client.alerts.list(state="open", limit=4).items,
                 is_answer_new=is_new,
                 is_done=is_done,
             )
         )
         self._pace(is_new)
+
+    def _board(self, flow: Flow) -> tuple[str, list[PhaseStatus]]:
+        """Return the title and the phases of a flow."""
+        explained = self._scene.stage.client.diagnostics.explain_flow(flow.flow_id)
+        return _title(flow), phase_statuses(explained)
 
     def _pace(self, is_new: bool) -> None:
         self._due += self._share * (1 + (ANSWER_STEPS if is_new else 0))
@@ -171,8 +171,7 @@ class DemoDriver:
             self._scene.add_line(f"{run.processor} failed ({event.error_type}), {then}")
 
 
-def _title(detail: FlowDetail) -> str:
-    flow = detail.flow
+def _title(flow: Flow) -> str:
     return f"{flow.mode} · {flow.partition} · generation {flow.generation} · {flow.state.lower()}"
 
 

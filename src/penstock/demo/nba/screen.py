@@ -28,7 +28,7 @@ COLOURS: Final = {
 
 @contextlib.contextmanager
 def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[ScreenState], None]]:
-    """Yield the function that shows a Glance: on a live screen, as lines, or not at all."""
+    """Yield the function that shows a state: on a live screen, as lines, or not at all."""
     if is_silent:
         yield lambda _: None
         return
@@ -64,9 +64,10 @@ def render(glance: ScreenState) -> Any:
     # Imported here because only the live screen needs rich.
     from rich import console, panel, text
 
-    alerts = [f"{a.severity}  {a.message}" for a in glance.alerts][:ALERTS] or ["none"]
-    boards = sum(len(lines) + FRAME for _, lines in glance.boards)
-    height = feed_height(shutil.get_terminal_size().lines, boards + len(alerts) + FRAME)
+    alerts = [f"{a.severity}  {a.message}" for a in glance.alerts()][:ALERTS] or ["none"]
+    boards = glance.boards()
+    taken = sum(len(lines) + FRAME for _, lines in boards) + len(alerts) + FRAME
+    height = feed_height(shutil.get_terminal_size().lines, taken)
     feed = "\n".join(f"{local_time(at)}  {line}" for at, line in glance.feed[-height:])
     parts: list[Any] = [_headline(glance)]
     if glance.answers:
@@ -74,7 +75,7 @@ def render(glance: ScreenState) -> Any:
         answer = "\n".join(glance.answers[-1].lines())
         parts.append(panel.Panel(text.Text(answer), title="the operator asks"))
     else:
-        parts += [panel.Panel(_board(lines), title=title) for title, lines in glance.boards]
+        parts += [panel.Panel(_board(lines), title=title) for title, lines in boards]
         shown = text.Text(feed, no_wrap=True, overflow="ellipsis")
         parts.append(panel.Panel(shown, title="events", height=height + FRAME))
     warned = text.Text("\n".join(alerts), no_wrap=True, overflow="ellipsis")
