@@ -18,7 +18,7 @@ from penstock.consumer.asgi import PushApp
 from penstock.demo.nba import nba
 from penstock.sinks import open_sink
 from tests.consumer.kit import request
-from tests.examples.test_workers import Bench
+from tests.examples.test_workers import Bench, Server
 
 ROOT = Path(__file__).parents[2] / "examples"
 PROGRAMS = {"api_sync": "sync.py", "fan_out": "thumbnails.py", "backfill": "sales.py"}
@@ -86,7 +86,8 @@ def test_shell_worker(tmp_path: Path) -> None:
     """Claims, executes the command with the run on standard input, completes and fails."""
     command = 'grep -q "\\"picture\\": *\\"a.png\\"" || exit 3'
     worker = ["sh", str(ROOT / "shell_worker" / "worker.sh"), "sh", "-c", command]
-    bench = Bench(tmp_path, worker)
+    server = Server(tmp_path)
+    bench = Bench(server, worker)
     try:
         good, bad = bench.submit(picture="a.png"), bench.submit(picture="b.png")
         assert bench.ended(good).state == "COMPLETED"
@@ -96,6 +97,7 @@ def test_shell_worker(tmp_path: Path) -> None:
         assert bench.worker.terminate() == 0
     finally:
         bench.close()
+        server.close()
 
 
 def test_flagships() -> None:

@@ -19,6 +19,7 @@ from penstock.bus.records import Subscription
 from penstock.client import Client
 from penstock.db.sqlite.store import SqliteStore
 from penstock.runs.records import Run
+from penstock.runs.states import RunState
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ROOT / "examples" / "workers"
@@ -91,43 +92,56 @@ class Process:
             self._more.notify_all()
 
 
-class Bench:
-    """A server on a free port, one of the workers, and a client on the same database."""
+class Server:
+    """A server on a free port, and a client on the same database."""
 
-    def __init__(self, folder: Path, command: list[str], topic: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         (folder / "pipelines.py").write_text(PIPELINES)
         database = f"sqlite:{folder}/penstock.db"
-        self.server = Process(
+        self.folder = folder
+        self.process = Process(
             sys.executable, "-m", "penstock", "--json", "--database-url", database, "up",
             "--pipelines", "pipelines.py", "--port", "0", cwd=folder,
         )  # fmt: skip
-        self.command, self.folder = command, folder
         try:
-            up = json.loads(self.server.wait_for(lambda line: '"api"' in line))
+            up = json.loads(self.process.wait_for(lambda line: '"api"' in line))
             self.url, self.admin = up["api"], up["development_key"]
             self.store = SqliteStore(folder / "penstock.db")
             self.client = Client(self.store)
-            key = self.client.keys.create("images", "worker").key or ""
-            if topic is not None:
-                self.client.subscriptions.declare(Subscription(name="images", topic=topic))
-            self._settings = {
-                "PENSTOCK_URL": self.url, "PENSTOCK_API_KEY": key, "WORKER_ID": "bench-1",
-                "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
-            }  # fmt: skip
-            self.worker = self.start()
+            self.worker_key = self.client.keys.create("images", "worker").key or ""
         except BaseException:
-            self.server.close()
+            self.process.close()
             raise
+
+    def close(self) -> None:
+        """Stop the server."""
+        self.process.close()
+        self.store.close()
+
+
+class Bench:
+    """A server, one of the workers, and a client on the server's database."""
+
+    def __init__(self, server: Server, command: list[str]) -> None:
+        self.server, self.client, self.command = server, server.client, command
+        self._settings = {
+            "PENSTOCK_URL": server.url, "PENSTOCK_API_KEY": server.worker_key,
+            "WORKER_ID": "bench-1", "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
+        }  # fmt: skip
+        self.worker = self.start()
 
     def start(self, **other: str) -> Process:
         """Start another worker with other settings."""
-        return Process(*self.command, cwd=self.folder, **{**self._settings, **other})
+        return Process(*self.command, cwd=self.server.folder, **{**self._settings, **other})
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Make one call with the development key."""
-        headers = {"Authorization": f"Bearer {self.admin}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self.server.admin}",
+            "Content-Type": "application/json",
+        }
         request = urllib.request.Request(
-            f"{self.url}/api/v1{path}", json.dumps(body).encode(), headers
+            f"{self.server.url}/api/v1{path}", json.dumps(body).encode(), headers
         )
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             found: dict[str, Any] = json.load(response)
@@ -148,10 +162,8 @@ class Bench:
         return self.run(run_id)
 
     def close(self) -> None:
-        """Stop everything."""
+        """Stop the worker."""
         self.worker.close()
-        self.server.close()
-        self.store.close()
 
 
 def _node() -> list[str]:
@@ -161,11 +173,24 @@ def _node() -> list[str]:
     return [node, str(WORKERS / "worker.mjs")]
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that several workers use one after another."""
+    made = Server(tmp_path_factory.mktemp("workers"))
+    yield made
+    made.close()
+
+
 @pytest.fixture(params=["python", "node"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """A server and a worker written in one of the languages."""
-    command = _node() if request.param == "node" else [sys.executable, str(WORKERS / "worker.py")]
-    made = Bench(tmp_path, command)
+def command(request: pytest.FixtureRequest) -> list[str]:
+    """The command of a worker written in one of the languages."""
+    return _node() if request.param == "node" else [sys.executable, str(WORKERS / "worker.py")]
+
+
+@pytest.fixture
+def bench(server: Server, command: list[str]) -> Iterator[Bench]:
+    """A worker written in one of the languages, on the shared server."""
+    made = Bench(server, command)
     yield made
     made.close()
 
@@ -181,7 +206,11 @@ def test_complete_and_fail(bench: Bench) -> None:
     assert run.state == "FAILED"
     assert run.error_type in ("RUNTIME_ERROR", "ERROR")
     assert run.error_details["message"] == "no such image"
-    assert bench.client.views.overview().pending_runs == 1
+    (retry,) = bench.client.runs.list(
+        state=RunState.PENDING, correlation_id=run.correlation_id
+    ).items
+    assert retry.parent_run_id == bad
+    bench.client.runs.cancel(retry.run_id)
     bare = bench.start(PENSTOCK_URL="")
     assert (bare.ended(), bare.lines[0][:20]) == (1, "set PENSTOCK_URL and")
     unknown = bench.start(PENSTOCK_API_KEY="pnk_no")
@@ -222,17 +251,24 @@ def test_drain(bench: Bench) -> None:
     assert bench.ended(second).state == "COMPLETED"
 
 
-def test_an_unreachable_server(bench: Bench) -> None:
+def test_an_unreachable_server(tmp_path: Path, command: list[str]) -> None:
     """A worker whose server is stopped keeps retrying and does not exit."""
-    bench.worker.wait_for(lambda line: "waiting for work" in line)
-    bench.server.terminate()
-    bench.worker.wait_for(lambda line: line.startswith("cannot "))
-    assert bench.worker.terminate() == 0
+    server = Server(tmp_path)
+    bench = Bench(server, command)
+    try:
+        bench.worker.wait_for(lambda line: "waiting for work" in line)
+        server.process.terminate()
+        bench.worker.wait_for(lambda line: line.startswith("cannot "))
+        assert bench.worker.terminate() == 0
+    finally:
+        bench.close()
+        server.close()
 
 
-def test_dispatched_by_the_broker(tmp_path: Path) -> None:
+def test_dispatched_by_the_broker(server: Server) -> None:
     """A message of `penstock.runs` names the run; the worker claims it by that id."""
-    bench = Bench(tmp_path, [sys.executable, str(WORKERS / "dispatched.py")], topic="penstock.runs")
+    server.client.subscriptions.declare(Subscription(name="images", topic="penstock.runs"))
+    bench = Bench(server, [sys.executable, str(WORKERS / "dispatched.py")])
     try:
         bench.worker.wait_for(lambda line: "waiting for messages" in line)
         run_id = bench.submit(steps=1, step_seconds=0.01)
