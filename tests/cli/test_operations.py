@@ -1,6 +1,8 @@
 """`pause`, `pipelines`, `status`, `alerts`, `db` and `doctor`."""
 
+import re
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -275,9 +277,18 @@ class TestDoctor:
         bare.path.touch()
         result = bare("status", "--json")
         assert (result.code, result.error()["code"]) == (6, "store.schema_mismatch")
+        assert "has no tables of Penstock. Create them with `penstock db mig" in result.err
         found = {c["check"]: c for c in bare("doctor", "--json").json()["checks"]}
         assert found["database"]["verdict"] == "FAIL"
         assert found["database"]["fix"] == "penstock db migrate"
+
+    def test_outdated_database(self, shell: Shell) -> None:
+        """The error names the first and the last missing migration, not all of them."""
+        with closing(sqlite3.connect(shell.path)) as connection, connection:
+            connection.execute("DELETE FROM schema_migrations WHERE number >= 59")
+        result = shell("status")
+        assert result.code == 6
+        assert re.search(r"lacks migrations .*\(\d+, 0059_\w+ to \d+_\w+\): run", result.err)
 
     def test_conflicting_settings(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Warnings about settings are shown."""

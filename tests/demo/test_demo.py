@@ -99,6 +99,7 @@ def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 2
     assert "penstock-engine[duckdb]" in result.stderr
     assert "demo saas" in result.stderr
+    assert not result.stdout  # nothing is announced
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     far = ways.far
     opened = far("trigger", "daily", DAY, "--mode", "same_day").out
     flow = re.findall(r"flow_\w+", opened)[0]
+    assert "Did you mean 'analytics'?" in far("trigger", "daily", DAY, "analytic").err
     assert "generation 1; 1 run started" in opened
     assert "Nothing was started" in far("trigger", "daily", DAY, "--mode", "same_day").out
     report = ("complete", "daily", DAY, "box", "--execution-id", "e1", "--quality", "0.9")

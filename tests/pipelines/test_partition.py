@@ -112,6 +112,23 @@ class TestValidity:
         with pytest.raises(InvalidInput, match=r"partition: expected an? .*such as 20"):
             check_partition(declared.rule, value)
 
+    @pytest.mark.parametrize(
+        ("value", "fix"),
+        [
+            ("2026-5-4", "Did you mean 2026-05-04?"),
+            ("2026/05/04", "Did you mean 2026-05-04?"),
+            ("20260504", "Did you mean 2026-05-04?"),
+            ("04/05/2026", "Write year, month and day, in this order."),
+            ("2026-02-30", "The calendar has no such day."),
+            ("2026-2-30", None),
+            ("today", None),
+        ],
+    )
+    def test_another_way_to_write_a_date_gets_its_fix(self, value: str, fix: str | None) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            check_partition(PartitionRule(), value)
+        assert caught.value.fix == fix
+
     def test_a_range_gets_its_fix(self) -> None:
         with pytest.raises(InvalidInput) as caught:
             check_partition(PartitionRule(), "2026-09-20..2026-10-19")

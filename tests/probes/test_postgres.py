@@ -49,8 +49,11 @@ def test_connections_are_kept_and_replaced(warehouse: PostgresWarehouse, pg_dsn:
 def test_a_failed_probe_closes_its_connection(warehouse: PostgresWarehouse) -> None:
     """After an error the connection is not reused, so no broken transaction remains."""
     first = backend(warehouse)
-    with pytest.raises(ProbeFailed, match="does not exist"):
+    with pytest.raises(ProbeFailed) as caught:
         warehouse.read([ProbeStatement(text="SELECT * FROM nothing")], ProbeBudget())
+    assert str(caught.value) == (
+        'relation "nothing" does not exist; create it, or correct its name in the need'
+    )
     assert backend(warehouse) != first
     warehouse.close()
 

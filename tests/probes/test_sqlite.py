@@ -28,6 +28,14 @@ def test_a_missing_file_is_not_created(probes: ProbeRunner, tmp_path: Path) -> N
     assert "not a database" in (probe_one(probes, site, BOX).error or "")
 
 
+def test_a_missing_table_gets_its_fix(probes: ProbeRunner, tmp_path: Path) -> None:
+    site = SqliteSite(tmp_path / "season.db")
+    fill(site)
+    assert probe_one(probes, site, same_day("boxscore")).error == (
+        "no such table: boxscore; create it, or correct its name in the need"
+    )
+
+
 @pytest.mark.parametrize(("journal", "rows"), [("wal", 40), ("delete", None)])
 def test_during_a_write(
     probes: ProbeRunner, tmp_path: Path, journal: str, rows: int | None

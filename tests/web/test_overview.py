@@ -10,12 +10,15 @@ from typing import NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock.alerts.client.alerts import Alerts
 from penstock.assembly.routes import ROUTES
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import Conflict
 from penstock.detection.client import Detections
+from penstock.monitoring.client.views import Views
+from penstock.monitoring.records import Overview
 from penstock.web.build import build_site
 from penstock.web.charts import stacked
 from tests.alerts.kit import open_alert
@@ -117,6 +120,19 @@ def test_the_age_of_tables(served: ServedApi) -> None:
 def fail(*_: object, **__: object) -> NoReturn:
     """Fail as a read does."""
     raise Conflict("not now")
+
+
+def test_a_blocked_flow_is_not_all_well(served: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blocked flow without an alert is in the heading, and its figure links to it."""
+    read = Views.overview
+
+    def blocked(self: Views) -> Overview:
+        return structs.replace(read(self), blocked_flows=1)
+
+    monkeypatch.setattr(Views, "overview", blocked)
+    shown = Browser(served).get("/")
+    assert shown.heading == "1 flow is blocked"
+    assert "/flows?state=BLOCKED" in shown.text
 
 
 def test_parts_that_do_not_load_leave_the_page(

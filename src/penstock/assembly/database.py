@@ -60,14 +60,22 @@ def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None
         if missing and migrate:
             store.migrate()
         elif missing:
-            raise SchemaMismatch(
-                f"the database lacks {len(missing)} migration(s) ({', '.join(missing)}): "
-                "run `penstock db migrate`"
-            )
+            raise SchemaMismatch(_outdated(missing, settings))
     except BaseException:
         store.close()
         raise
     return store
+
+
+def _outdated(missing: list[str], settings: Settings) -> str:
+    where, last = describe_database(settings.database_url), missing[-1]
+    if missing[0].startswith("0001_"):
+        return (
+            f"{where} has no tables of Penstock. Create them with `penstock db migrate`, or name "
+            "another database with --database-url or PENSTOCK_DATABASE_URL."
+        )
+    names = missing[0] if len(missing) == 1 else f"{len(missing)}, {missing[0]} to {last}"
+    return f"{where} lacks migrations of this version ({names}): run `penstock db migrate`"
 
 
 def open_default_store() -> Store:

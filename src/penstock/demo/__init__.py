@@ -76,6 +76,8 @@ def demo(
     a scheduler outage. The dashboard shows the day while it is simulated, and stays open in a
     terminal or with --serve. The database is kept for inspection.
     """
+    if which == "nba":
+        _check_duckdb()
     folder = _folder()
     settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
@@ -95,7 +97,6 @@ def demo(
         run_demo(wanted, settings, is_live=is_live, is_silent=is_silent, audience=audience,
                  show_report=partial(_show, app))  # fmt: skip
     else:
-        _check_duckdb()
         from penstock.demo.nba import performance  # as above
 
         performance.run_demo(settings, folder, seconds=seconds, seed=seed, is_live=is_live,

@@ -154,12 +154,21 @@ def check_partition(rule: PartitionRule | None, value: str, field: str = "partit
     if rule is None or rule.kind is PartitionKind.TEXT or _is_valid(rule.kind, value):
         return value
     expected = f"{_ARTICLES[rule.kind]}, such as {_EXAMPLES[rule.kind]}"
-    fix = None
+    raise InvalidInput(field, expected, value, _partition_fix(rule.kind, value))
+
+
+def _partition_fix(kind: PartitionKind, value: str) -> str | None:
+    day = kind is PartitionKind.DAY
+    if day and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
+        return "The calendar has no such day."
+    if day and (parts := re.fullmatch(r"(\d{4})[-/.]?(\d{1,2})[-/.]?(\d{1,2})", value, re.ASCII)):
+        written = f"{parts[1]}-{int(parts[2]):02}-{int(parts[3]):02}"
+        return f"Did you mean {written}?" if _is_valid(kind, written) else None
+    if day and re.fullmatch(r"\d{1,2}[-/.]\d{1,2}[-/.]\d{4}", value, re.ASCII):
+        return "Write year, month and day, in this order."
     if any(mark in value for mark in ("..", ",", "/", " to ")):
-        fix = f"One call takes one partition: repeat it for each {rule.kind} of the range."
-    elif re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII) and rule.kind is PartitionKind.DAY:
-        fix = "The calendar has no such day."
-    raise InvalidInput(field, expected, value, fix)
+        return f"One call takes one partition: repeat it for each {kind} of the range."
+    return None
 
 
 @lru_cache(maxsize=4096)

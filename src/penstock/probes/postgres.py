@@ -35,6 +35,8 @@ IDLE_MAX: Final = 8
 GRACE_SECONDS: Final = 1.0
 """How much longer than the server's statement timeout the alarm waits before it disconnects."""
 
+UNDEFINED_TABLE: Final = "42P01"
+
 _BEGIN = (
     "BEGIN READ ONLY; SET LOCAL statement_timeout = {ms}; SET LOCAL TimeZone = 'UTC'; "
     "SET LOCAL DateStyle = 'ISO'"
@@ -74,7 +76,7 @@ class PostgresWarehouse:
             except self._library.Error as error:
                 if alarm.is_expired or isinstance(error, self._library.errors.QueryCanceled):
                     raise timeout_error(budget.dependency_timeout_s) from None
-                raise ProbeFailed(redacted(str(error), self._url)) from None
+                raise ProbeFailed(redacted(_message(error), self._url)) from None
         self._keep(connection)
         return QueryResults(
             results=[rows for rows, _ in found], columns=[names for _, names in found]
@@ -133,6 +135,16 @@ class PostgresWarehouse:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _message(error: psycopg.Error) -> str:
+    """Return the message of the server without the excerpt of the statement."""
+    found = error.diag.message_primary
+    if found is None:
+        return str(error)
+    if error.sqlstate == UNDEFINED_TABLE:
+        return f"{found}; create it, or correct its name in the need"
+    return f"{found} ({error.diag.message_hint})" if error.diag.message_hint else found
 
 
 def _rows(

@@ -51,7 +51,9 @@ class SqliteWarehouse:
             except sqlite3.Error as error:
                 if str(error) == "interrupted":
                     alarm.check()
-                raise ProbeFailed(str(error)) from None
+                fix = "; create it, or correct its name in the need"
+                is_missing = str(error).startswith("no such table")
+                raise ProbeFailed(f"{error}{fix if is_missing else ''}") from None
 
     def close(self) -> None:
         """Do nothing: no connection is kept open."""

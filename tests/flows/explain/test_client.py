@@ -94,10 +94,15 @@ def tree(
     return [(cause.depth, cause.kind, cause.text) for cause in proof.causes]
 
 
-def fail(stage: Stage, name: str, error_type: str = "TRANSIENT_NETWORK") -> None:
+def fail(
+    stage: Stage,
+    name: str,
+    error_type: str = "TRANSIENT_NETWORK",
+    details: str = "connection reset",
+) -> None:
     """Fail one attempt of a processor."""
     held = stage.claim(name)[name]
-    failure = AttemptFailure(error_type=error_type, details="connection reset")
+    failure = AttemptFailure(error_type=error_type, details=details)
     end = attempt_result.failed(held, failure, jitter=0.0)
     stage.write(lambda tx: run_end_many(tx, [end]))
 
@@ -253,6 +258,16 @@ class TestExplain:
         stage.step()
         line = lines(stage)["analytics"]
         assert line == "blocked since 10:05: breaker open after 5 failures, tries again 11:05"
+
+    def test_the_class_of_an_exception(self, stage: Stage) -> None:
+        """The message of some exceptions says little without their class: that of a KeyError."""
+        opened = stage.open()
+        details = '{"type": "builtins.KeyError", "message": "\'price\'", "traceback": "…"}'
+        fail(stage, "box", "VALIDATION_ERROR", details)
+        stage.complete("odds")
+        stage.step()
+        assert "(VALIDATION_ERROR: KeyError: 'price')" in sentences(stage, "raw")[-1]
+        assert offers(stage)[1] == f"runs show {encode('run', opened.run_ids[0])}"
 
     def test_a_dead_processor(self, stage: Stage) -> None:
         """A phase that cannot complete names the failed processor and how to retry it."""

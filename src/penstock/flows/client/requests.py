@@ -5,6 +5,7 @@ They are validated here, field by field, before anything is written; `client.flo
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,10 @@ def check_request(info: PipelineInfo, wanted: FlowRequest) -> None:
     known = [phase["name"] for phase in info.definition["phases"]]
     for phase in wanted.phases:
         if phase not in known:
-            raise InvalidInput("phases", f"phases of {info.name} ({', '.join(known)})", phase)
+            near = difflib.get_close_matches(phase, known, n=1)
+            meant = f"Did you mean {near[0]!r}?" if near else None
+            expected = f"phases of {info.name} ({', '.join(known)})"
+            raise InvalidInput("phases", expected, phase, meant)
     if wanted.partition is not None:
         check_partition(partition_rule_of(info.definition), wanted.partition)
     if wanted.correlation_id is not None:

@@ -121,6 +121,7 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
     if live is None:
         if processor.status == "failed" and processor.failures:
             yield commands.retry(processor.failures[-1])
+            yield commands.show_run(processor.failures[-1])
         elif processor.is_external and phase.state == "IN_PROGRESS":
             yield commands.complete(flow, phase.name, processor.name)
         return

@@ -14,6 +14,7 @@ from penstock.flows.explain.facts import DecisionFact, EvidenceFact, Interventio
 from penstock.flows.explain.store.reads import EndedExecution
 from penstock.flows.gates.rows import DecisionRow, InterventionRow
 from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.runs.attempt_result import error_class
 
 STATES = {"completed": "COMPLETED", "failed": "FAILED", "skipped": "CANCELLED"}
 
@@ -85,7 +86,10 @@ def ended_fact(row: EndedExecution) -> RunFact:
 
 
 def error_message(details: str | None) -> str | None:
-    """Return the `message` in JSON error details, or the details unchanged."""
+    """Return class and message of JSON error details, or the details unchanged.
+
+    The message alone may say too little: that of `KeyError("price")` is 'price'.
+    """
     if details is None:
         return None
     try:
@@ -93,5 +97,5 @@ def error_message(details: str | None) -> str | None:
     except ValueError:
         return details
     if isinstance(found, dict) and "message" in found:
-        return str(found["message"])
+        return ": ".join(filter(None, [error_class(found), str(found["message"])]))
     return details

@@ -69,7 +69,7 @@ def overview(visit: Visit) -> WebPage:
     return WebPage(
         title="Overview",
         nav="overview",
-        heading=_heading(needs),
+        heading=_heading(needs, seen),
         sentence=_sentence(visit, seen),
         actions=_actions(visit),
         top=[visit.panel("Vital signs", lambda: _figures(visit, seen, series))],
@@ -91,9 +91,11 @@ def overview(visit: Visit) -> WebPage:
     )
 
 
-def _heading(needs: NeedsPanel | NotePanel) -> str:
+def _heading(needs: NeedsPanel | NotePanel, seen: Overview | None) -> str:
     if isinstance(needs, NotePanel):
         return "Overview"  # whether all is well is not known
+    if not needs.total and seen is not None and seen.blocked_flows:
+        return f"{plural(seen.blocked_flows, 'flow is', 'flows are')} blocked"
     if not needs.total:
         return "All is well"
     return f"{plural(needs.total, 'thing needs', 'things need')} you"
@@ -181,7 +183,7 @@ def _figures(visit: Visit, seen: Overview | None, series: Callable[[], RunSeries
                 label="Flows held up",
                 value=number(seen.waiting_flows + seen.blocked_flows),
                 small=f"{number(seen.blocked_flows)} blocked",
-                href=visit.link("flows", state="WAITING"),
+                href=visit.link("flows", state="BLOCKED" if seen.blocked_flows else "WAITING"),
             ),
         ],
     )
