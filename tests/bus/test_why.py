@@ -110,7 +110,7 @@ def test_a_dead_letter_offers_its_replay(scene: Scene) -> None:
     (kept,) = scene.client.dead_letters.list(kind="delivery").items
     assert dead.action.command == f"penstock dlq replay {kept.dead_letter_id}"
     whole = kinds(scene.client.subscriptions.why("ordered"), 1)
-    assert whole["dead_letter"].text == "1 of its messages are dead letters"
+    assert whole["dead_letter"].text == "1 of its messages is a dead letter"
 
 
 def test_a_paused_subscription(scene: Scene) -> None:

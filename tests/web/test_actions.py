@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from urllib.parse import urlencode
 
 import pytest
 
@@ -164,6 +165,11 @@ def test_every_other_action_works(served: ServedApi) -> None:
     ):  # fmt: skip
         preview = browser.get(f"/do/{action}?{query}")
         assert preview.status == 200, (action, preview.text)
+        if not query:  # the first form asks for the fields, the second shows the preview
+            form = next(one for one in preview.forms if one.action == f"/do/{action}")
+            assert form.method == "get"
+            preview = browser.get(f"/do/{action}?{urlencode({**form.values, **fields})}")
+            assert "If you confirm:" in preview.text
         done = browser.submit(preview, **fields)
         assert 'aria-current="step">Done' in done.text, (
             action,

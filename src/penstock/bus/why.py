@@ -120,7 +120,8 @@ def why_subscription(sub: SubscriptionFact, local: LocalClock) -> Cause:
         children.append(Cause(kind="topic", text=text, clears=Clears.NEVER))
     children += [_delivery(sub, one, local, named=True) for one in sub.waiting]
     if sub.dead_letters:
-        text = f"{sub.dead_letters:,} of its messages are dead letters"
+        verb = "is a dead letter" if sub.dead_letters == 1 else "are dead letters"
+        text = f"{sub.dead_letters:,} of its messages {verb}"
         offer = _command("dlq", "list", "--subscription", sub.name, does="list them")
         children.append(Cause(kind="dead_letter", text=text, clears=Clears.PERSON, offer=offer))
     text = f"{sub.name} ({sub.kind}, topic {sub.topic}) has no waiting messages"

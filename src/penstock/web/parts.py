@@ -390,7 +390,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question on the overview page with its input field."""
+    """A question with its input field."""
 
     id: str
     title: str
@@ -402,7 +402,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPanel:
-    """The three questions."""
+    """Questions, each with its form."""
 
     kind: ClassVar[str] = "ask"
     title: str

@@ -41,7 +41,7 @@ from penstock.web.live.shared_reads import SharedReads
 from penstock.web.live.topics import topics_of_page
 from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
 from penstock.web.navigation import counts_of, places_of, scope_path
-from penstock.web.parts import Empty, NotePanel, TablePanel, WebPage, address
+from penstock.web.parts import AskPanel, NotePanel, Question, WebPage, address
 from penstock.web.render import render
 from penstock.web.security import HEADERS, form_token
 from penstock.web.visit import VALUE_MAX, Visit
@@ -287,11 +287,18 @@ def _absent(message: str) -> WebPage:
         is_live=False,
         sentence="It does not exist, or it is not yours.",
         main=[
-            TablePanel(
-                title="Nothing here",
-                columns=(),
-                rows=(),
-                empty=Empty(title=text, text="Look for it by its id.", icon="search"),
+            AskPanel(
+                title=text,
+                questions=[
+                    Question(
+                        id="ask-absent",
+                        title="Search",
+                        text="An id or a part of it, a name, or a pipeline with a partition.",
+                        action="/find",
+                        placeholder="run_…, a customer, nba 2025-12-30",
+                        label="Find",
+                    )
+                ],
             )
         ],
     )

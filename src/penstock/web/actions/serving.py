@@ -23,7 +23,7 @@ from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
 from penstock.server.problems import Refused
-from penstock.web.actions.action import Action, DeedOutcome
+from penstock.web.actions.action import Action, ActionField, DeedOutcome
 from penstock.web.login.sessions import Visitor
 from penstock.web.login.sign_in import is_same_origin, read_form
 from penstock.web.parts import WebPage, address
@@ -68,6 +68,8 @@ class Deed:
     is_done: bool = False
     is_refused: bool = False
     is_final: bool = False
+    is_asked: bool = False
+    """Whether a required field is empty, so that there is no preview yet."""
 
 
 class Actions:
@@ -136,7 +138,7 @@ class Actions:
         given = {**visit.query, **form}
         fixed = _fixed(action, given)
         dry = visit.client.dry_run()
-        problem, outcome = "", DeedOutcome(text="")
+        problem, outcome, is_asked = "", DeedOutcome(text=""), False
         values = {name: given.get(name, "") for name in (*action.fixed, *_names(action))}
         try:
             if not form:
@@ -144,7 +146,12 @@ class Actions:
             stand_ins = {one.name: one.stand_in for one in action.fields if one.stand_in}
             outcome = action.deed(dry, {**values, **_empty(stand_ins, values)})
         except PenstockError as error:
-            problem = redact_text(error.message)
+            missing = [one.label for one in action.fields if _is_missing(one, values)]
+            if missing and not form:
+                outcome = DeedOutcome(text=f"Enter {' and '.join(missing)}.")
+                is_asked = True
+            else:
+                problem = redact_text(error.message)
         until = int(visit.now.timestamp()) + PREVIEW_SECONDS
         secret = self._site.secret()
         token = preview_token(secret, visitor.token, action.name, fixed, outcome.count, until)
@@ -153,7 +160,7 @@ class Actions:
         return Deed(
             action=address("do", action.name, **fixed),
             text=outcome.text,
-            command=action.command(values),
+            command="" if is_asked else action.command(values),
             back=action.back(values),
             label=action.label(outcome),
             rows=outcome.rows,
@@ -165,6 +172,7 @@ class Actions:
             changed=changed,
             is_refused=outcome.is_nothing or bool(problem and not is_fillable),
             is_final=action.is_final,
+            is_asked=is_asked,
         )
 
     def _do(self, visit: Visit, visitor: Visitor, action: Action, form: Mapping[str, str]) -> Deed:
@@ -222,6 +230,10 @@ def _once(visit: Visit, action: Action, values: Mapping[str, str], once: str) ->
     )
     store = IdempotentStore(caller.client.store, mark, lambda _: {"status": "done"})
     return caller.client.with_store(store)
+
+
+def _is_missing(one: ActionField, values: Mapping[str, str]) -> bool:
+    return one.is_required and not one.stand_in and not values[one.name]
 
 
 def _names(action: Action) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.alerts.records import StoredAlert
@@ -35,6 +36,15 @@ from penstock.web.words import number, plural, severity_word
 
 STATES: Final = ("open", "acknowledged", "silenced", "resolved")
 SEVERITIES: Final = ("CRITICAL", "HIGH", "MEDIUM", "INFO")
+PAGES_BY_KIND: Final = {
+    "limit": "limits", "subscription": "subscriptions", "customer": "customers",
+}  # fmt: skip
+PAGES_BY_RULE: Final = {
+    "config_overdue": "/system",
+    "failure_rate": "/runs?state=FAILED",
+    "sla_breaches": "/runs?sla=missed",
+}
+"""Pages of alerts about the whole installation."""
 RANK: Final = {"CRITICAL": 0, "ERROR": 1, "HIGH": 1, "WARNING": 2, "MEDIUM": 2, "INFO": 3}
 ALERTS: Final = 15
 
@@ -88,16 +98,29 @@ def page_of_alert(alert: StoredAlert) -> str | None:
     direct = page_of(alert.subject)
     if direct is not None:
         return direct
-    pipeline, _, processor = str(alert.values.get("processor") or "").partition("/")
-    if alert.rule == "dead_letters" and processor:
-        return address("dead-letters", pipeline=pipeline, processor=processor)
     name = _subject_name(alert)
-    if alert.rule.startswith("dead_letter") and alert.subject_kind == "subscription":
+    is_dead = alert.rule.startswith("dead_letter")
+    if alert.subject_kind == "processor" and "/" in name:
+        pipeline, _, processor = name.partition("/")
+        place = "dead-letters" if is_dead else "runs"
+        return address(place, pipeline=pipeline, processor=processor)
+    if is_dead and alert.subject_kind == "subscription":
         return address("dead-letters", subscription=name)
-    by_kind = {"limit": "limits", "subscription": "subscriptions", "customer": "customers"}
-    if alert.subject_kind in by_kind:
-        return address(by_kind[alert.subject_kind], name)
-    return None
+    if alert.subject_kind in PAGES_BY_KIND:
+        return address(PAGES_BY_KIND[alert.subject_kind], name)
+    if alert.subject_kind == "pipeline":
+        return address("trends", pipeline=name)
+    if alert.subject_kind == "table":
+        return address("dependencies", pipeline=alert.pipeline)
+    if alert.subject_kind == "pool":
+        return address("runs", waits="ready")
+    return PAGES_BY_RULE.get(alert.rule)
+
+
+def _severities(words: Sequence[str]) -> str:
+    """Return the severities of a rule as a range."""
+    ranked = sorted(words, key=lambda one: -RANK.get(one, 3))
+    return " to ".join(dict.fromkeys((*ranked[:1], *ranked[-1:])))
 
 
 def _subject_name(alert: StoredAlert) -> str:
@@ -179,7 +202,7 @@ def _rules(visit: Visit) -> TablePanel:
         ],
         columns=[
             TableColumn(title="rule"),
-            TableColumn(title="severity", css="lo"),
+            TableColumn(title="severity", css="lo nw"),
             TableColumn(title="now"),
             TableColumn(title="by day", css="lo"),
             TableColumn(title="last fired", css="r"),
@@ -192,7 +215,7 @@ def _rules(visit: Visit) -> TablePanel:
                     href=address("alerts", rule=one.rule),
                     small=one.condition,
                 ),
-                text(" / ".join(one.severities)),
+                text(_severities(one.severities)),
                 Cell(text=plural(one.open_alerts, "alert"), state="failed")
                 if one.open_alerts
                 else Cell(text="silenced", state="skipped")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from penstock.audit.records import JournalEntry
 from penstock.dead_letters.records import DeadLetter
 from penstock.runs.records import Run
 from penstock.web.detail_parts import ErrorPanel
+from penstock.web.words import word
 
 
 def as_text(value: Any) -> str:
@@ -19,6 +21,13 @@ def as_text(value: Any) -> str:
     if isinstance(value, bytes):
         return bytes_text(value)
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def journal_text(entry: JournalEntry) -> str:
+    """Return an entry of the journal: the action, the new state, the reason."""
+    moved = f" → {word(entry.to_state)}" if entry.to_state else ""
+    why = f": {entry.why}" if entry.why and entry.why != entry.actor else ""
+    return f"{entry.action.replace('_', ' ')}{moved}{why}"
 
 
 def bytes_text(value: bytes) -> str:

@@ -262,6 +262,7 @@ def _optional(seen: DependencyHealth) -> TablePanel:
                 text(f"{number(one.misses)} of {number(one.checks)}"),
             ]
             for one in seen.optional[:ROWS]
+            if one.misses
         ],
         empty=Empty(
             title="Nothing was missing",

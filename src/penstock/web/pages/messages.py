@@ -60,7 +60,7 @@ def _topics(visit: Visit) -> TablePanel:
             [
                 Cell(text=one.name, href=address("topics", one.name)),
                 text(duration(one.retention)),
-                time_cell(one.created_at, small=one.created_by),
+                time_cell(one.created_at, small=f"by {one.created_by}" if one.created_by else ""),
             ]
             for one in page.items
         ],

@@ -210,6 +210,11 @@ def _latest_runs(visit: Visit, one: StoredConfig) -> TablePanel:
     runs = visit.client.runs.list(config_id=one.config_id, limit=14)
     return TablePanel(
         title="Latest runs",
+        actions=[
+            Button(label="All runs", href=address("runs", config_id=one.config_id), css="bare sm")
+        ]
+        if runs.items
+        else [],
         columns=[
             TableColumn(title="run"),
             TableColumn(title="state"),

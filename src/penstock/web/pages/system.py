@@ -22,6 +22,7 @@ from penstock.web.visit import PAGE_ROWS, Visit
 from penstock.web.words import number, plural
 
 BREAKERS: Final = ("open", "all")
+KEY_STATES: Final = {"active": "complete", "rotating": "running", "expired": "degraded"}
 
 
 def system(visit: Visit) -> WebPage:
@@ -261,7 +262,7 @@ def keys(visit: Visit) -> WebPage:
                         Cell(text=one.name, small=one.key_id),
                         text(one.role),
                         text(one.customer or "all"),
-                        text(one.state),
+                        Cell(text=one.state, state=KEY_STATES.get(one.state, "pending")),
                         time_cell(one.last_used_at),
                     ]
                     for one in page.items

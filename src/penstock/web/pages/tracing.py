@@ -28,7 +28,10 @@ from penstock.web.parts import (
 from penstock.web.visit import Visit
 from penstock.web.words import plural, word
 
-STEP_ICONS: Final = {"message": "n-letters", "run": "n-runs", "gate": "gate", "flow": "n-flows"}
+STEP_ICONS: Final = {
+    "message": "n-letters", "execution": "n-runs", "report": "n-runs", "gate": "gate",
+    "flow": "n-flows", "phase": "n-grid", "end": "n-flows", "delivery": "n-topics", "dead": "dead",
+}  # fmt: skip
 OUTCOMES: Final = {
     "changed": "complete", "processed": "complete", "not_received": "skipped",
     "in_progress": "running", "waiting": "waiting", "failed": "failed", "skipped": "skipped",
@@ -86,7 +89,7 @@ def _trace(visit: Visit, cause: str, found: FlowTrace) -> WebPage:
             state=STEP_ICONS.get(step.kind.partition("_")[0], "info"),
             name=step.phase or step.kind.replace("_", " "),
             text=step.text,
-            small=step.processor or "",
+            small="" if (step.processor or "") in step.text else step.processor or "",
             at=step.at,
             href=page_of(step.run_id) or page_of(step.flow_id),
         )
@@ -185,7 +188,9 @@ def _entity_conclusion(one: EntityFlow) -> ConclusionPanel:
 
 
 def _entity_path(one: EntityFlow, *, is_first: bool) -> PathPanel:
-    title = " ".join(filter(None, (one.pipeline, one.partition, one.mode)))
+    title = " · ".join(filter(None, (one.pipeline, one.partition, one.mode)))
+    if (one.generation or 1) > 1:
+        title += f" · generation {one.generation}"
     return PathPanel(
         title=title,
         note="" if is_first else one.text,

@@ -12,6 +12,7 @@ from penstock.flows.explain.records import Suggestion
 from penstock.flows.gates.records import GateDecision, GateDependency
 from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
+from penstock.web.pages.data import journal_text
 from penstock.web.pages.flows.deeds import button_of
 from penstock.web.pages.flows.forecast import risk_panel
 from penstock.web.pages.flows.parts import marks_pipe, phase_order, pipe_of, state_of, tree_of
@@ -172,7 +173,7 @@ def flow(visit: Visit) -> WebPage:
                     Happening(
                         at=entry.at,
                         icon=appearance(entry.to_state) if entry.to_state else "info",
-                        text=_entry(entry),
+                        text=journal_text(entry),
                         small=entry.actor,
                     )
                     for entry in reversed(detail.journal)
@@ -232,12 +233,6 @@ def _flow_actions(visit: Visit, detail: FlowDetail) -> list[Button]:
 
 def _took(visit: Visit, start: datetime, end: datetime | None) -> str:
     return duration(end - start) if end is not None else visit.age(start)
-
-
-def _entry(entry: Any) -> str:
-    moved = f" → {entry.to_state}" if entry.to_state else ""
-    why = f": {entry.why}" if entry.why else ""
-    return f"{entry.action.replace('_', ' ')}{moved}{why}"
 
 
 def _generation(one: Flow) -> Cell:

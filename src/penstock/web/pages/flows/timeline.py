@@ -14,6 +14,8 @@ from penstock.web.visit import Visit
 from penstock.web.words import appearance, duration, number, word
 
 TICKS: Final = 7
+LABEL_GAP: Final = 14
+"""Percent of the axis between the label of the SLO or of now and the next."""
 PARTS_MAX: Final = 8
 DECISIONS_MAX: Final = 60
 FILL: Final = {"complete": "ok", "running": "run", "degraded": "deg", "failed": "fail",
@@ -76,7 +78,7 @@ def _ticks(
         if (
             when > start
             and x < 98
-            and all(abs(x - other) > (9 if other <= 90 else 22) for other in taken)
+            and all(abs(x - other) > (LABEL_GAP if other <= 90 else 22) for other in taken)
         ):
             made.append((x, when.strftime(form)))
         when += timedelta(minutes=minutes)

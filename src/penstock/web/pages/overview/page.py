@@ -51,7 +51,8 @@ TABLES: Final = 8
 EVENTS: Final = 10
 EVENT_CHARS: Final = 110
 SHOW: Final = {"flow": "Why?", "run": "Why?", "config": "Open config", "limit": "See the queue",
-               "subscription": "Inspect", "processor": "Inspect"}  # fmt: skip
+               "subscription": "Inspect", "processor": "Inspect", "pipeline": "See trends",
+               "pool": "See the queue"}  # fmt: skip
 
 
 def overview(visit: Visit) -> WebPage:
@@ -176,6 +177,7 @@ def _figures(visit: Visit, seen: Overview | None, series: Callable[[], RunSeries
                 label="Started late",
                 value=number(seen.sla_breaches_today),
                 small="SLA missed" if seen.sla_breaches_today else "",
+                href=visit.link("runs", sla="missed") if seen.sla_breaches_today else None,
                 spark=spark(late) if any(late) else "",
                 tone="degraded" if seen.sla_breaches_today else "",
             ),

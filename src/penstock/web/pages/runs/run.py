@@ -10,7 +10,7 @@ from penstock.runs.records import Run, RunDetail, SimilarRuns
 from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPanel
 from penstock.web.links import page_of
-from penstock.web.pages.data import as_text, error_panel
+from penstock.web.pages.data import as_text, error_panel, journal_text
 from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
     Button,
@@ -93,8 +93,7 @@ def run(visit: Visit) -> WebPage:
                     Happening(
                         at=entry.at,
                         icon=appearance(entry.to_state) if entry.to_state else "info",
-                        text=f"{entry.action}{f' → {entry.to_state}' if entry.to_state else ''}"
-                        f"{f': {entry.why}' if entry.why else ''}",
+                        text=journal_text(entry),
                         small=entry.actor,
                     )
                     for entry in detail.journal

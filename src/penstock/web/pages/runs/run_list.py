@@ -45,6 +45,7 @@ SORTS: Final[Mapping[str, str]] = {
     "ended_at": "last ended first",
 }
 DEAD: Final = (("", "dead or not"), ("yes", "dead letters"), ("no", "no dead letters"))
+SLA: Final = (("", "in time or late"), ("missed", "started late"), ("met", "started in time"))
 
 
 def runs(visit: Visit) -> WebPage:
@@ -68,6 +69,7 @@ def runs(visit: Visit) -> WebPage:
                 options=[(one, SORTS[one]) for one in sorts],
             ),
             Filter(name="is_dead", label="dead", value=visit.get("is_dead") or "", options=DEAD),
+            Filter(name="sla", label="SLA", value=visit.get("sla") or "", options=SLA),
             *filters_of(visit, FILTERS),
             *filters_of(visit, TIMES, with_customer=False, hint=TIME_HINT),
         ],
@@ -91,7 +93,7 @@ def _sorts(visit: Visit, state: str, waits: str) -> list[str]:
 
 def _counts(visit: Visit) -> RunCounts | None:
     """Return the number of runs by state; None if other filters are set."""
-    others = {*FILTERS, *TIMES, "is_dead"} - set(COUNTED)
+    others = {*FILTERS, *TIMES, "is_dead", "sla"} - set(COUNTED)
     if any(visit.get(name) for name in others):
         return None
     try:
@@ -127,11 +129,13 @@ def _table(visit: Visit, state: Any, waits: Any, sort: Any) -> TablePanel:
     chosen: dict[str, Any] = {name: visit.get(name) for name in FILTERS}
     times = {name: visit.time(name) for name in TIMES}
     dead = visit.choice("is_dead", ("yes", "no"), "")
+    sla = visit.choice("sla", ("missed", "met"), "")
     page = visit.client.runs.list(
         customer=visit.customer,
         state=state or None,
         waits=waits or None,
         is_dead=dead == "yes" if dead else None,
+        is_sla_met=sla == "met" if sla else None,
         sort=sort,
         limit=PAGE_ROWS,
         cursor=visit.get("cursor"),

@@ -52,7 +52,10 @@ addEventListener("submit", (event) => {
   if (event.submitter?.name) body.set(event.submitter.name, event.submitter.value);
   const submit = event.submitter ?? find("button[type=submit]", form);
   if (submit) submit.disabled = true;
-  showDeed(form.getAttribute("action"), { method: "POST", body });
+  const address = form.getAttribute("action");
+  // Fields without which there is no preview are asked for first.
+  if (form.method === "get") showDeed(`${address.split("?")[0]}?${body}`);
+  else showDeed(address, { method: "POST", body });
 });
 deed?.addEventListener("close", () => {
   const from = deedFrom;
