@@ -144,14 +144,14 @@ def test_a_failed_migration_is_rolled_back(
 
 
 @pytest.mark.postgres
-def test_one_wall_for_all(
+def test_rights_are_granted_once(
     pg_dsn: str, pg_migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Migrations applied together give the tenant role what those applied one by one give it."""
     every = migrate.migrations("postgres")
-    walls = [m.number for m in every if migrate.WALL in m.script]
+    granting = [m.number for m in every if migrate.GRANTING in m.script]
     store = PostgresStore(pg_dsn)
-    for last in (*walls[-3:], every[-1].number):
+    for last in (*granting[-3:], every[-1].number):
         until = tuple(m for m in every if m.number <= last)
         monkeypatch.setattr(migrate, "migrations", lambda _, until=until: until)
         store.migrate()
@@ -159,7 +159,7 @@ def test_one_wall_for_all(
     assert rights(store) == rights(together)
     together.close()
     store.close()
-    assert sum(migrate.WALL in script for script in migrate.scripts(every)) == 1
+    assert sum(migrate.GRANTING in script for script in migrate.scripts(every)) == 1
 
 
 def rights(store: Store) -> list[Any]:

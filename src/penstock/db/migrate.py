@@ -22,7 +22,7 @@ BOOKKEEPING = """CREATE TABLE IF NOT EXISTS schema_migrations (
     breaking boolean NOT NULL, applied_at bigint NOT NULL)"""
 APPLIED = "SELECT number, name, checksum, breaking FROM schema_migrations ORDER BY number"
 RECORD = "INSERT INTO schema_migrations (number, name, checksum, breaking, applied_at) VALUES "
-WALL = "SELECT tenant_wall();"
+GRANTING = "SELECT tenant_wall();"
 """Grants the tenant role what the rules of all migrations say; the last call does all of it."""
 
 _SECTION = re.compile(r"^-- (both|only: (\w+))\s*$", re.MULTILINE)
@@ -93,12 +93,12 @@ def missing(engine: Engine, applied: Iterable[tuple[int, str, str, bool]]) -> li
 
 
 def scripts(pending: Sequence[Migration]) -> list[str]:
-    """Return the scripts to run in one transaction; the wall is built once, by the last that asks.
+    """Return the scripts to run in one transaction; rights are granted once, by the last that asks.
 
-    Most of the time of a first migration would be spent on walls that the next one replaces.
+    Most of the time of a first migration would be spent on grants that the next one replaces.
     """
-    last = max((m.number for m in pending if WALL in m.script), default=0)
-    return [m.script if m.number == last else m.script.replace(WALL, "") for m in pending]
+    last = max((m.number for m in pending if GRANTING in m.script), default=0)
+    return [m.script if m.number == last else m.script.replace(GRANTING, "") for m in pending]
 
 
 def record_sql(migration: Migration, now: int) -> str:
