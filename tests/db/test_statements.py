@@ -272,7 +272,7 @@ def test_unknown_placeholders_are_refused() -> None:
     ):
         parsed = statements.parse({"x.sql": text})
         with pytest.raises(ValueError, match=problem):
-            statements.render("sqlite", *parsed)
+            dict(statements.Statements("sqlite", *parsed))
     with pytest.raises(ValueError, match="declared twice"):
         statements.parse({"x.sql": "-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;"})
 
