@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from penstock.server.listener import ApiServer
 from tests.cli.alert_commands import ALERT_REFUSED, ALERT_WRITES
 from tests.cli.reads import READ_AT, READS
 from tests.cli.shop import broken, hello, pair
+from tests.conftest import ENGINES
+from tests.kits.databases import Databases
 
 BUS_FILES = Path(__file__).parent / "bus_files"
 _REVISIONS = re.compile(r'"revision_id": "\w+"')
@@ -113,6 +116,13 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
     url = f"sqlite:{tmp_path / 'penstock.db'}"
     if engine == "postgres":
         url = request.getfixturevalue("pg_migrated_dsn")
+    with served(url) as pair:
+        yield pair
+
+
+@contextmanager
+def served(url: str) -> Iterator[Pair]:
+    """Serve a database with the shop's pipelines."""
     with connect(url) as client:
         client.register([hello, broken, pair])
         made = client.keys.create("tester", "admin")
@@ -124,10 +134,19 @@ def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
         server.stop()
 
 
-@pytest.fixture
-def populated(ways: Pair) -> tuple[Pair, dict[str, str]]:
-    """Return the pair with some history, and the ids in it."""
-    return ways, populate(ways)
+@pytest.fixture(scope="module", params=ENGINES)
+def populated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Pair, dict[str, str]]]:
+    """Return a pair with some history, and the ids in it, for tests that change nothing."""
+    with ExitStack() as stack:
+        url = f"sqlite:{tmp_path_factory.mktemp('populated') / 'penstock.db'}"
+        if request.param == "postgres":
+            databases: Databases = request.getfixturevalue("pg_databases")
+            name = stack.enter_context(databases.lent())
+            url = request.getfixturevalue("pg_server").dsn(name)
+        pair = stack.enter_context(served(url))
+        yield pair, populate(pair)
 
 
 def populate(ways: Pair) -> dict[str, str]:
@@ -301,9 +320,9 @@ WRITES = [
 ]
 
 
-def test_reads(ways: Pair) -> None:
+def test_reads(populated: tuple[Pair, dict[str, str]]) -> None:
     """Every read command has the same output, as JSON and as text."""
-    ids = populate(ways)
+    ways, ids = populated
     ways.far("keys", "list")  # records the key's first use, to the minute
     for line in READS:
         args = line.format(**ids).split()
@@ -320,9 +339,10 @@ def test_reads(ways: Pair) -> None:
         assert text or line == "keys list --all --limit 0"
 
 
-def test_refusals(ways: Pair) -> None:
+def test_refusals(populated: tuple[Pair, dict[str, str]]) -> None:
     """Refusals have the same exit code and the same error fields."""
-    ids = populate(ways)
+    ways, known = populated
+    ids = dict(known)
     ways.near("runs", "submit", "hello", "--key", "k1")
     ways.far("runs", "submit", "hello", "--key", "k1")
     ids["partition"] = "p"

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -17,21 +19,27 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference"
 HOW = "run: python -m penstock.cli.reference docs/reference"
 
 
+@cache
+def python_page() -> str:
+    """Return the page of the Python API, generated once."""
+    return python_reference.python_page()
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "page"),
     [
-        ("cli.md", reference.cli_page()),
-        ("settings.md", reference.settings_page()),
-        ("events.md", events_page(reference.NOTE)),
-        ("metrics.md", metrics_page(reference.NOTE)),
-        ("public-api.md", reference.public_page()),
-        ("python.md", python_reference.python_page()),
-        ("transports.md", transports_page(reference.NOTE)),
+        ("cli.md", reference.cli_page),
+        ("settings.md", reference.settings_page),
+        ("events.md", partial(events_page, reference.NOTE)),
+        ("metrics.md", partial(metrics_page, reference.NOTE)),
+        ("public-api.md", reference.public_page),
+        ("python.md", python_page),
+        ("transports.md", partial(transports_page, reference.NOTE)),
     ],
 )
-def test_pages_are_current(name: str, text: str) -> None:
+def test_pages_are_current(name: str, page: Callable[[], str]) -> None:
     """The committed page equals the generated one."""
-    assert (DOCS / name).read_text("utf-8") == text, HOW
+    assert (DOCS / name).read_text("utf-8") == page(), HOW
 
 
 def test_public_names_have_a_sentence() -> None:
@@ -53,14 +61,14 @@ def test_main_writes_every_page(tmp_path: Path) -> None:
 
 def test_every_option_has_a_meaning() -> None:
     """No row of the page of the Python API leaves the meaning empty."""
-    rows = [one for one in python_reference.python_page().splitlines() if one.startswith("| `")]
+    rows = [one for one in python_page().splitlines() if one.startswith("| `")]
     assert len(rows) > 500
     assert [row for row in rows if row.rstrip().endswith("|  |")] == []
 
 
 def test_meanings_have_an_owner() -> None:
     """Every entry of the table of meanings belongs to a function or class on the page."""
-    page = python_reference.python_page()
+    page = python_page()
     owners = {key.rpartition(".")[0] for key in MEANINGS if "." in key}
     assert [one for one in sorted(owners) if f"# {one}\n" not in page] == []
 
@@ -72,7 +80,7 @@ def test_meanings_have_an_owner() -> None:
 )  # fmt: skip
 def test_sections(heading: str) -> None:
     """What users declare and call has a section with its options."""
-    page = python_reference.python_page()
+    page = python_page()
     found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#)", page, re.M | re.S)
     assert found is not None
     assert "| `" in found[1] or heading in ("Client", "client.runs"), found[1]
@@ -80,7 +88,7 @@ def test_sections(heading: str) -> None:
 
 def test_examples_are_on_the_page() -> None:
     """Examples stand with their names; the tests of the documentation execute the page."""
-    page = python_reference.python_page()
+    page = python_page()
     for name, text in python_reference.EXAMPLES.items():
         section = page[page.index(f"\n### {name}\n") + 1 :]
         assert section.index(text.strip()) < section.index("\n### "), name

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,19 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
 from penstock.db.store import Store, Tx
+
+POLICIES = """
+SELECT tablename::text, policyname::text, roles::text, cmd, qual, with_check FROM pg_policies
+ORDER BY 1, 2
+"""
+PRIVILEGES = """
+SELECT c.relname::text, c.relrowsecurity, c.relacl::text, a.attname::text, a.attacl::text
+FROM pg_class c
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attacl IS NOT NULL
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'S')
+    AND NOT c.relispartition
+ORDER BY 1, 4
+"""
 
 OpenEmpty = Callable[[], Store]
 
@@ -50,29 +64,24 @@ def raw(store: Store, text: str) -> None:
 
 
 def test_once(open_empty: OpenEmpty) -> None:
-    """A fresh database lacks every migration, gets them in order, and then lacks none."""
+    """A fresh database lacks every migration, gets them in order, and then lacks none.
+
+    Until then its error asks the user to migrate it.
+    """
     store = open_empty()
     assert store.verify() == names(store)
+    for call in (store.read, store.write):
+        with pytest.raises(SchemaMismatch, match="penstock db migrate"):
+            call(lambda tx: registry.customer_get(tx, "x"))
     assert store.migrate() == names(store)
+    assert store.read(lambda tx: registry.customer_get(tx, "x")) is None
     assert store.migrate() == []
     assert store.verify() == []
     assert open_empty().verify() == []
 
 
-def test_unmigrated(open_empty: OpenEmpty) -> None:
-    """The error of an unmigrated database asks the user to migrate it."""
-    store = open_empty()
-    for call in (store.read, store.write):
-        with pytest.raises(SchemaMismatch, match="penstock db migrate"):
-            call(lambda tx: registry.customer_get(tx, "x"))
-    store.migrate()
-    assert store.read(lambda tx: registry.customer_get(tx, "x")) is None
-
-
-def test_changed_text(open_empty: OpenEmpty) -> None:
+def test_changed_text(store: Store) -> None:
     """A migration that was applied with different contents is refused, and nothing is run."""
-    store = open_empty()
-    store.migrate()
     raw(store, "UPDATE schema_migrations SET checksum = 'other' WHERE number = 1")
     for call in (store.verify, store.migrate):
         with pytest.raises(SchemaMismatch, match="0001_foundation"):
@@ -80,10 +89,8 @@ def test_changed_text(open_empty: OpenEmpty) -> None:
 
 
 @pytest.mark.parametrize("breaking", [True, False])
-def test_newer_database(open_empty: OpenEmpty, breaking: bool) -> None:
+def test_newer_database(store: Store, breaking: bool) -> None:
     """A newer breaking migration is refused; a newer compatible one is accepted."""
-    store = open_empty()
-    store.migrate()
     raw(store, f"INSERT INTO schema_migrations VALUES (9999, 'later', 'x', {breaking}, 1)")
     if breaking:
         for call in (store.verify, store.migrate):
@@ -126,7 +133,7 @@ def test_a_failed_migration_is_rolled_back(
     good = migrate.migrations(engine)
     script = "CREATE TABLE half (a integer);\nCREATE TABLE half (b integer);\n"
     bad = migrate.Migration(number=9998, name="bad", script=script, checksum="c", breaking=False)
-    monkeypatch.setattr(migrate, "migrations", lambda _: (*good, bad))
+    monkeypatch.setattr(migrate, "migrations", lambda _: (*good[:3], bad))
     with pytest.raises(Exception, match="half"):
         store.migrate()
     monkeypatch.undo()
@@ -134,3 +141,35 @@ def test_a_failed_migration_is_rolled_back(
     assert store.migrate() == names(store)
     with pytest.raises(SchemaMismatch):
         raw(store, "SELECT * FROM half")
+
+
+@pytest.mark.postgres
+def test_rights_are_granted_once(
+    pg_dsn: str, pg_migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Migrations applied together give the tenant role what those applied one by one give it."""
+    every = migrate.migrations("postgres")
+    granting = [m.number for m in every if migrate.GRANTING in m.script]
+    store = PostgresStore(pg_dsn)
+    for last in (*granting[-3:], every[-1].number):
+        until = tuple(m for m in every if m.number <= last)
+        monkeypatch.setattr(migrate, "migrations", lambda _, until=until: until)
+        store.migrate()
+    together = PostgresStore(pg_migrated_dsn)
+    assert rights(store) == rights(together)
+    together.close()
+    store.close()
+    assert sum(migrate.GRANTING in script for script in migrate.scripts(every)) == 1
+
+
+def rights(store: Store) -> list[Any]:
+    """Return the policies and privileges of all tables that are no partition."""
+    found: list[Any] = []
+
+    def body(tx: Tx) -> None:
+        for text in (POLICIES, PRIVILEGES):
+            found.extend(tx._connection.execute(text).fetchall())  # type: ignore[attr-defined]
+
+    store.write(body)
+    assert len(found) > 100
+    return found

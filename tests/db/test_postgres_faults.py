@@ -21,15 +21,18 @@ pytestmark = [pytest.mark.postgres, pytest.mark.chaos]
 def own_server() -> Iterator[PostgresServer]:
     """Start a separate server that the tests can stop and start."""
     with PostgresServer() as server:
+        store = PostgresStore(server.create_database("faults_template"))
+        store.migrate()
+        store.close()
         yield server
 
 
 @pytest.fixture
 def own_store(own_server: PostgresServer) -> Iterator[PostgresStore]:
     """Open a store on that server."""
-    own_server.create_database("faults")
+    with psycopg.connect(own_server.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE faults TEMPLATE faults_template STRATEGY FILE_COPY")
     store = PostgresStore(own_server.dsn("faults"))
-    store.migrate()
     yield store
     store.close()
     own_server.start()

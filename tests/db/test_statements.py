@@ -12,6 +12,7 @@ import pytest
 from penstock.db import statements
 from penstock.db.statements import Engine, Statement, load
 from penstock.db.store import Store, Tx
+from tests.tidy.files import walk
 
 PACKAGE = Path(str(resources.files("penstock")))
 ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -66,8 +67,10 @@ def calls() -> list[tuple[str, str, set[str] | None, bool]]:
     """Return (file, statement, names of bound parameters or None if not literal, with batch)."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf-8"))
-        for node in ast.walk(tree):
+        text = path.read_text("utf-8")
+        if not any(f".{name}(" in text for name in CALLS):
+            continue
+        for node in walk(ast.parse(text)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             if node.func.attr not in CALLS or not node.args:
@@ -106,9 +109,12 @@ def bound(node: ast.Call) -> tuple[set[str] | None, bool]:
 @cache
 def used_names() -> set[str]:
     """Return every string of the package that is the name of a statement."""
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    found: set[str] = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text("utf-8")
+        if not (set(re.findall(r"[\"'](\w+)[\"']", text)) & set(load("sqlite"))) - found:
+            continue  # nothing that is not known yet
+        for node in walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.add(node.value)
     return found
@@ -266,7 +272,7 @@ def test_unknown_placeholders_are_refused() -> None:
     ):
         parsed = statements.parse({"x.sql": text})
         with pytest.raises(ValueError, match=problem):
-            statements.render("sqlite", *parsed)
+            dict(statements.Statements("sqlite", *parsed))
     with pytest.raises(ValueError, match="declared twice"):
         statements.parse({"x.sql": "-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;"})
 

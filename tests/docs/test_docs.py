@@ -1,5 +1,6 @@
 """Every Python block of the how-to pages runs, and every relative link resolves."""
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def blocks(text: str) -> list[tuple[int, str]]:
     ]
 
 
+@functools.cache
 def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings."""
     heads = re.findall(r"^#+ (.+)$", _FENCED.sub("", text), re.MULTILINE)

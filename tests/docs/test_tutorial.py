@@ -1,17 +1,18 @@
 """The tutorial, executed exactly as written."""
 
-import json
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from penstock import connect
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-pipeline.md"
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -55,16 +56,18 @@ class Newcomer:
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def waits(self, day: str, generation: int, *states: str) -> dict[str, Any]:
+    def waits(self, day: str, generation: int, *states: str) -> dict[str, str]:
         """Poll until a flow of a generation, or its phase total, is in one of these states."""
-        for _ in range(PATIENCE):
-            flows = json.loads(self.types("penstock flows list --json"))["items"]
-            for flow in flows:
-                if (flow["partition"], flow["generation"]) == (day, generation):
-                    shown = json.loads(self.types(f"penstock flows show {flow['flow_id']} --json"))
-                    found: dict[str, Any] = {p["phase"]: p["state"] for p in shown["phases"]}
-                    if set(states) & {flow["state"], found["total"]}:
-                        return found
+        pause = threading.Event()
+        with connect(f"sqlite:{self.folder / 'penstock.db'}") as client:
+            for _ in range(PATIENCE * 20):
+                for flow in client.flows.list().items:
+                    if (flow.partition, flow.generation) == (day, generation):
+                        shown = client.flows.get(flow.flow_id)
+                        found = {one.phase: str(one.state) for one in shown.phases}
+                        if set(states) & {str(flow.state), found["total"]}:
+                            return found
+                pause.wait(0.05)
         raise AssertionError(
             f"{day} did not reach {states}: {self.types(f'penstock explain sales {day}')}"
         )

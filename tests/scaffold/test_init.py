@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from penstock import connect
 from penstock.cli.root import cli
 from penstock.core.errors import InvalidInput
 from penstock.scaffold.project import TEMPLATES, project_files, write_project
@@ -55,6 +57,16 @@ class Project:
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
+    def dead_letter_groups(self) -> list[object]:
+        """Poll until there are groups of dead letters."""
+        pause = threading.Event()
+        with connect(f"sqlite:{self.folder / 'penstock.db'}") as client:
+            for _ in range(PATIENCE * 20):
+                if found := client.dead_letters.groups():
+                    return list(found)
+                pause.wait(0.05)
+        return []
+
     @contextmanager
     def runs(self, line: str) -> Iterator[None]:
         """Start a line that does not end by itself; continue once the process is up."""
@@ -84,12 +96,7 @@ def test_readme_is_true(template: str, tmp_path: Path) -> None:
             elif not line.startswith(_ELSEWHERE):
                 project.types(line)
         if template == "consumer":
-            groups: list[object] = []
-            for _ in range(PATIENCE):
-                groups = json.loads(project.types("penstock dlq groups --json"))["items"]
-                if groups:
-                    break
-            assert len(groups) == 1
+            assert len(project.dead_letter_groups()) == 1
 
 
 def test_files_are_never_overwritten(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.conftest import ENGINES
+from tests.kits.effort import effort
 from tests.kits.served import Serve
 from tests.server.kit import ServedApi
 from tests.server.scene import scene
@@ -26,7 +27,7 @@ NDJSON = "application/x-ndjson"
 BULK = "/api/v1/pipeline-configs/bulk"
 OURS = ("authorization", "x-scheduler-token", "connection")
 """Headers that the caller sets: without them a bad call may be a good one."""
-QUICK = 2
+QUICK = effort(1, 2)
 BUSY_TRIES = 10
 TOO_LARGE = 413
 LONG = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "150"))

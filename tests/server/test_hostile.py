@@ -77,6 +77,7 @@ class TestSilentReaders:
     def test_they_are_disconnected(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         """A client that does not read is disconnected."""
         monkeypatch.setattr(connections, "SEND_SECONDS", 0.0)
+        monkeypatch.setattr(protocol, "STRANGER_SECONDS", 0.0)  # pacing is proved elsewhere
         served = start()
         with socket.socket() as silent:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -199,14 +199,17 @@ def role_of(module: str, text: str = "") -> str:
 def imports_of(modules: Modules) -> list[Import]:
     """Return every import of every module, targets resolved to modules where they are ours."""
     names = frozenset(module_name(path) for path in modules)
-    return [item for path, text in modules.items() for item in _imports(path, text, names)]
+    return [item for path, text in modules.items() for item in _read(path, text, names)[0]]
 
 
 @functools.cache
-def _imports(path: str, text: str, names: frozenset[str]) -> list[Import]:
+def _read(path: str, text: str, names: frozenset[str]) -> tuple[list[Import], list[str]]:
+    """Return the imports of a module, and the public classes at its top."""
     walker = _Walker(path, text, names)
-    walker.visit(ast.parse(text, filename=path))
-    return walker.found
+    tree = ast.parse(text, filename=path)
+    walker.visit(tree)
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    return walker.found, [name for name in classes if not name.startswith("_")]
 
 
 def order_faults(modules: Modules) -> list[str]:
@@ -249,11 +252,12 @@ def role_faults(modules: Modules) -> list[str]:
 def purity_faults(modules: Modules) -> list[str]:
     """Return imports of rules that are neither pure standard library nor rules themselves."""
     faults = []
+    names = frozenset(module_name(path) for path in modules)
     for path, text in modules.items():
         name = module_name(path)
         if role_of(name, text) != "rules" or path.endswith("__init__.py"):
             continue
-        for item in imports_of({path: text}):
+        for item in _read(path, text, names)[0]:
             top = item.target.split(".")[0]
             if _is_ours(item.target) or top in PURE_EXTRA.get(name, frozenset()) | {"msgspec"}:
                 continue
@@ -288,13 +292,13 @@ def orphans(modules: Modules, loaded: Collection[str]) -> list[str]:
 def double_classes(modules: Modules) -> list[str]:
     """Return class names that two modules give to different things."""
     homes: dict[str, list[str]] = {}
+    names = frozenset(module_name(path) for path in modules)
     for path, text in modules.items():
         name = module_name(path)
         if subject_of(name) in {"remote", "demo"} or role_of(name) == "api":
             continue
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(name)
+        for defined in _read(path, text, names)[1]:
+            homes.setdefault(defined, []).append(name)
     return [f"{name}: {', '.join(found)}" for name, found in sorted(homes.items()) if found[1:]]
 
 
@@ -365,6 +369,12 @@ class _Walker(ast.NodeVisitor):
         self._names = names
         self._functions = 0
         self._types_only = 0
+        self._has_calls = "import_module" in text or "__import__" in text
+
+    def visit(self, node: ast.AST) -> None:
+        """Visit a node; an expression only where a call may import."""
+        if self._has_calls or not isinstance(node, ast.expr):
+            super().visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._functions += 1

@@ -190,6 +190,9 @@ def name_faults(repository: Repository) -> list[str]:
     ]
 
 
+RULES = (dotted_faults, path_faults, folder_faults, module_faults, name_faults)
+
+
 @functools.cache
 def words_of(path: str, text: str) -> set[str]:
     """Return the words of a file outside its prose: names, literals, SQL, parts of its path."""

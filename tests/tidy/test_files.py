@@ -1,4 +1,4 @@
-"""Every file keeps the rules; every rule is proved on a snippet that breaks it."""
+"""The rules on files, each proved on a snippet that breaks it."""
 
 from pathlib import Path
 
@@ -6,69 +6,7 @@ import pytest
 
 from tests.tidy import files as tidy
 
-ROOT = Path(__file__).parents[2]
-CODE_FOLDERS = ("src/", "tests/", "benchmarks/", "examples/")
 SRC = "src/penstock/worker/worker.py"
-
-
-@pytest.fixture(scope="module")
-def sources() -> list[tidy.Source]:
-    return tidy.sources_read(ROOT)
-
-
-@pytest.fixture(scope="module")
-def python(sources: list[tidy.Source]) -> list[tidy.Source]:
-    return [s for s in sources if s.path.startswith(CODE_FOLDERS) and s.path.endswith(".py")]
-
-
-@pytest.fixture(scope="module")
-def faults(python: list[tidy.Source]) -> dict[str, list[str]]:
-    """Return the faults of all modules by rule."""
-    found: dict[str, list[str]] = {rule.__name__: [] for rule in tidy.MODULE_RULES}
-    for source in python:
-        for rule, more in tidy.module_faults(source.path, source.text).items():
-            found[rule] += more
-    return found
-
-
-class TestRepository:
-    """The rules, applied to the repository."""
-
-    def test_the_files_are_read(self, sources: list[tidy.Source]) -> None:
-        """The rules look at real files, of every kind."""
-        paths = {source.path for source in sources}
-        assert {
-            "Makefile",
-            "README.md",
-            "src/penstock/__init__.py",
-            "tests/tidy/test_files.py",
-        } <= paths
-
-    def test_sizes(self, faults: dict[str, list[str]]) -> None:
-        """No module, function, class or parameter list is too long."""
-        assert faults["size_faults"] == []
-
-    def test_calls(self, faults: dict[str, list[str]]) -> None:
-        """Clock, sleep and chance have one owner each."""
-        assert faults["call_faults"] == []
-
-    def test_sql(self, faults: dict[str, list[str]]) -> None:
-        """SQL is only in the packages that own it."""
-        assert faults["sql_faults"] == []
-
-    def test_docstrings(self, faults: dict[str, list[str]]) -> None:
-        """Every module of the package says what it is for."""
-        assert faults["docstring_faults"] == []
-
-    def test_text(self, sources: list[tidy.Source]) -> None:
-        """No machine path, registry address or unfinished business in any file."""
-        assert [f for s in sources for f in tidy.text_faults(s.path, s.text)] == []
-
-    def test_titles(self, sources: list[tidy.Source]) -> None:
-        """One title per markdown file."""
-        pages = [s for s in sources if s.path.endswith(".md")]
-        assert pages
-        assert [f for s in pages for f in tidy.title_faults(s.path, s.text)] == []
 
 
 class TestSizes:

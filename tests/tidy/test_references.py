@@ -1,46 +1,11 @@
 """Docstrings, comments and documents name modules, files and names that exist.
 
-Each rule is applied to the repository and proved on a small one that breaks it.
+Each rule is proved on a small repository that breaks it; `test_repository` applies them all.
 """
-
-from pathlib import Path
 
 import pytest
 
-from tests.tidy import files
 from tests.tidy import references as rules
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def repository() -> dict[str, str]:
-    pictures = (ROOT / "docs" / "pictures").glob("*.webp")
-    return {source.path: source.text for source in files.sources_read(ROOT)} | {
-        path.relative_to(ROOT).as_posix(): "" for path in pictures
-    }
-
-
-class TestRepository:
-    """The rules, applied to the repository."""
-
-    def test_the_files_are_read(self, repository: dict[str, str]) -> None:
-        assert {"README.md", "docs/architecture.md", "src/penstock/client.py"} <= set(repository)
-
-    def test_dotted_names(self, repository: dict[str, str]) -> None:
-        assert rules.dotted_faults(repository) == []
-
-    def test_paths(self, repository: dict[str, str]) -> None:
-        assert rules.path_faults(repository) == []
-
-    def test_folders(self, repository: dict[str, str]) -> None:
-        assert rules.folder_faults(repository) == []
-
-    def test_modules(self, repository: dict[str, str]) -> None:
-        assert rules.module_faults(repository) == []
-
-    def test_names(self, repository: dict[str, str]) -> None:
-        assert rules.name_faults(repository) == []
 
 
 def small(page: str = "", docstring: str = "", sql: str = "") -> dict[str, str]:

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
+from tests.tidy.files import walk
 from tests.tidy.imports import PACKAGE, Modules, module_name
 
 Scope = Mapping[str, "Node"]
@@ -83,7 +84,7 @@ def _unit(path: str, text: str, known: Collection[str]) -> Unit:
             on_import.append(statement)
     scope = {node.name: node for node in definitions}
     packages: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(PACKAGE):
             for alias in node.names:
                 bound, full = alias.asname or alias.name, f"{node.module}.{alias.name}"
@@ -124,7 +125,7 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 def _named(code: ast.AST, unit: Unit) -> Iterator[Node]:
     """Yield the definitions that a piece of code names."""
-    for node in ast.walk(code):
+    for node in walk(code):
         if isinstance(node, ast.Name) and node.id in unit.scope:
             yield unit.scope[node.id]
         elif isinstance(node, ast.Attribute):

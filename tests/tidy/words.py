@@ -14,11 +14,11 @@ import functools
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tests.tidy.files import nodes_of
+from tests.tidy.files import nodes_of, walk
 from tests.tidy.retired import KEPT_FIELDS, KEPT_NAMES, Rule
 
 SCANNED = ("src/", "docs/", "tests/", "benchmarks/", "examples/", "README.md", "CHANGELOG.md")
@@ -86,21 +86,30 @@ def uses(path: str, text: str, rules: Sequence[Rule]) -> list[Use]:
     lines: dict[tuple[str, bool], list[int]] = {}  # a name or a text may occur many times
     for piece in texts(path, text):
         lines.setdefault((piece.text, piece.is_name), []).append(piece.line)
+    groups = grouped(covering)
     found = {
         Use(path=path, line=line + offset, word=rule.word, found=shown)
         for (of_piece, is_name), places in lines.items()
         if not (is_name and f"{path}:{of_piece}" in KEPT_NAMES)
-        for rule in candidates(covering, of_piece)
+        for rule in candidates(groups, of_piece)
         for offset, shown in matches(rule, Text(line=1, text=of_piece, is_name=is_name))
         for line in places
     }
     return sorted(found)
 
 
-def candidates(rules: Sequence[Rule], text: str) -> list[Rule]:
+def grouped(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
+    """Return rules by the first letters of their word."""
+    groups: dict[str, list[Rule]] = {}
+    for rule in rules:
+        groups.setdefault(rule.word[:3].strip(), []).append(rule)
+    return groups
+
+
+def candidates(groups: Mapping[str, Sequence[Rule]], text: str) -> list[Rule]:
     """Return the rules whose word may occur: searching for its first letters is cheap."""
     small = text.lower()
-    return [rule for rule in rules if rule.word[:3].strip() in small]
+    return [rule for start, rules in groups.items() if start in small for rule in rules]
 
 
 def texts(path: str, text: str) -> Iterator[Text]:
@@ -167,12 +176,12 @@ def _without_code(text: str) -> str:
 def _python_texts(text: str) -> Iterator[Text]:
     nodes = nodes_of(text)
     yield from _names(nodes)
-    yield from _comments(text)
+    yield from _comments(text, nodes)
     inside = {
         id(part)
         for node in nodes
         if isinstance(node, ast.JoinedStr)
-        for part in ast.walk(node)
+        for part in walk(node)
         if part is not node
     }
     for node in nodes:
@@ -216,25 +225,32 @@ def _bound(node: ast.AST) -> Iterator[str]:
             yield name
 
 
-def _comments(text: str) -> Iterator[Text]:
+def _comments(text: str, nodes: Sequence[ast.AST]) -> Iterator[Text]:
     """Return comments; comments on consecutive lines are one piece."""
-    if "#" not in text:
-        return  # reading tokens is slow
     block: list[str] = []
     first = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        line = token.start[0]
+    for line, comment in _comment_lines(text, nodes):
         if block and line != last + 1:
             yield Text(line=first, text="\n".join(block), is_name=False)
             block = []
         if not block:
             first = line
-        block.append(token.string.lstrip("#! "))
+        block.append(comment.lstrip("#! "))
         last = line
     if block:
         yield Text(line=first, text="\n".join(block), is_name=False)
+
+
+def _comment_lines(text: str, nodes: Sequence[ast.AST]) -> list[tuple[int, str]]:
+    """Return the comments by line; reading tokens is slow, and needed only for a # in a string."""
+    if "#" not in text:
+        return []
+    values = (node.value for node in nodes if isinstance(node, ast.Constant))
+    if any("#" in str(value) for value in values):
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        return [(one.start[0], one.string) for one in tokens if one.type == tokenize.COMMENT]
+    lines = enumerate(text.split("\n"), 1)
+    return [(number, line[line.index("#") :].rstrip()) for number, line in lines if "#" in line]
 
 
 def _literal(node: ast.AST) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -22,6 +22,8 @@ BOOKKEEPING = """CREATE TABLE IF NOT EXISTS schema_migrations (
     breaking boolean NOT NULL, applied_at bigint NOT NULL)"""
 APPLIED = "SELECT number, name, checksum, breaking FROM schema_migrations ORDER BY number"
 RECORD = "INSERT INTO schema_migrations (number, name, checksum, breaking, applied_at) VALUES "
+GRANTING = "SELECT tenant_wall();"
+"""Grants the tenant role what the rules of all migrations say; the last call does all of it."""
 
 _SECTION = re.compile(r"^-- (both|only: (\w+))\s*$", re.MULTILINE)
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
@@ -88,6 +90,15 @@ def missing(engine: Engine, applied: Iterable[tuple[int, str, str, bool]]) -> li
                 f"({checksum}, here {known[number].checksum}): restore the database or the code"
             )
     return [m for m in migrations(engine) if m.number not in done]
+
+
+def scripts(pending: Sequence[Migration]) -> list[str]:
+    """Return the scripts to run in one transaction; rights are granted once, by the last that asks.
+
+    Most of the time of a first migration would be spent on grants that the next one replaces.
+    """
+    last = max((m.number for m in pending if GRANTING in m.script), default=0)
+    return [m.script if m.number == last else m.script.replace(GRANTING, "") for m in pending]
 
 
 def record_sql(migration: Migration, now: int) -> str:

@@ -20,7 +20,7 @@ This module never connects to a database; the drivers request rendered text from
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -104,15 +104,43 @@ def parse(texts: dict[str, str]) -> tuple[dict[_Key, _Source], dict[_Key, str]]:
     return statements, fragments
 
 
-def render(
-    engine: Engine, statements: dict[_Key, _Source], fragments: dict[_Key, str]
-) -> dict[str, Statement]:
-    """Render all statements of `engine`; a text for that engine takes precedence."""
-    rendered: dict[str, Statement] = {}
-    for name in sorted({name for name, _ in statements}):
-        source = statements.get((name, engine)) or statements.get((name, ""))
-        if source is None:
-            continue
+class Statements(MutableMapping[str, Statement]):
+    """The statements of one engine by name; each is rendered when it is first used.
+
+    A command uses a few of the hundreds that there are.
+    """
+
+    def __init__(
+        self, engine: Engine, sources: dict[_Key, _Source], fragments: dict[_Key, str]
+    ) -> None:
+        self._engine: Engine = engine
+        self._sources = sources
+        self._fragments = fragments
+        self._names = sorted({name for name, of in sources if of in ("", engine)})
+        self._rendered: dict[str, Statement] = {}
+
+    def __getitem__(self, name: str) -> Statement:
+        found = self._rendered.get(name)
+        if found is None:
+            found = self._rendered[name] = self._render(name)
+        return found
+
+    def __setitem__(self, name: str, statement: Statement) -> None:
+        self._rendered[name] = statement
+
+    def __delitem__(self, name: str) -> None:
+        del self._rendered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _render(self, name: str) -> Statement:
+        """Render a statement; a text for the engine takes precedence."""
+        engine, fragments = self._engine, self._fragments
+        source = self._sources.get((name, engine)) or self._sources[name, ""]
         columns = tuple(Column(*part.split()) for part in source.batch.split(",") if part.strip())
         texts = _texts(_expand(source.body, engine, columns, fragments, name))
         params = tuple(frozenset(_PARAM.findall(part)) for part in texts)
@@ -120,14 +148,13 @@ def render(
         if engine == "postgres":
             texts = tuple(map(_with_psycopg_params, texts))
         if engine == "postgres" and columns:
-            own = statements.get((name, "postgres one"), source)
+            own = self._sources.get((name, "postgres one"), source)
             row = {**fragments, ("batch", ""): _row(columns)}
             one = tuple(
                 map(_with_psycopg_params, _texts(_expand(own.body, engine, columns, row, name)))
             )
         arrays = frozenset(_ARRAY.findall(" ".join(one)))
-        rendered[name] = Statement(name, texts, params, columns, source.path, one, arrays)
-    return rendered
+        return Statement(name, texts, params, columns, source.path, one, arrays)
 
 
 def _texts(body: str) -> tuple[str, ...]:
@@ -215,11 +242,11 @@ def batch_table(name: str) -> str:
 
 
 @cache
-def load(engine: Engine) -> dict[str, Statement]:
+def load(engine: Engine) -> Statements:
     """Return all statements for one engine."""
     package = resources.files("penstock")
     texts = {path: file.read_text("utf-8") for path, file in _files(package, "")}
-    return render(engine, *parse(texts))
+    return Statements(engine, *parse(texts))
 
 
 def _files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:

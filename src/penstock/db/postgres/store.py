@@ -167,8 +167,9 @@ class PostgresStore:
                 connection.execute(migrate.BOOKKEEPING)
                 applied = connection.execute(migrate.APPLIED).fetchall()
                 pending = migrate.missing("postgres", cast("Any", applied))
-                for migration in pending:
-                    connection.execute(migration.script)
+                scripts = migrate.scripts(pending)
+                for migration, script in zip(pending, scripts, strict=True):
+                    connection.execute(script)
                     record = migrate.record_sql(migration, self._system.now())
                     connection.execute(record)
                 (has_entered,) = connection.execute("SELECT enter_cluster()").fetchone() or (False,)

@@ -14,6 +14,7 @@ connection of an unknown caller has a bounded request rate, and all unknown call
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -133,7 +134,7 @@ class BoundedProtocol(_CountedProtocol):
 
     _refuse_early: EarlyRefusal | None = None
     _recognise: Recognition | None = None
-    _paced_until = 0.0
+    _paced_until = -math.inf  # the loop's time may be less than the burst after a boot
     _pacing: asyncio.TimerHandle | None = None
     _is_pipelined = True
     _is_upgrade = False
