@@ -104,8 +104,8 @@ def _counts(visit: Visit) -> dict[str, str]:
     client = visit.client
     made = {}
     try:
+        made["letters"] = _shown(client.dead_letters.count(customer=visit.customer))
         whose: dict[str, Any] = {"customer": visit.customer, "limit": COUNT_MAX}
-        made["letters"] = _shown(len(client.dead_letters.list(**whose).items))
         made["alerts"] = _shown(len(client.alerts.list(state="open", **whose).items))
         made["interventions"] = _shown(len(client.interventions.list(**whose).items))
     except PenstockError:

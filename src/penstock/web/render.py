@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from penstock.web import words
+from penstock.web import cells, words
 from penstock.web.assets import asset_url
 from penstock.web.links import linked
 
@@ -27,18 +26,20 @@ def environment() -> Environment:
     )
     made.filters["visible"] = words.visible
     made.filters["linked"] = linked
-    made.filters["iso"] = _iso
-    made.filters["in_full"] = words.in_full
-    made.filters["clock"] = words.clock
     made.globals["asset_url"] = asset_url
-    made.globals["severities"] = words.SEVERITIES
+    made.globals |= {
+        "icon": cells.icon,
+        "time": cells.time_tag,
+        "state": cells.state_tag,
+        "severity": cells.severity_tag,
+        "outcomes": cells.outcomes_tag,
+        "slots": cells.slots_tag,
+        "cell_html": cells.cell_html,
+        "table_rows": cells.table_rows,
+    }
     return made
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Render a page with its template."""
     return environment().get_template(template).render(values)
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")

@@ -70,6 +70,8 @@ class PostgresTx:
         self._is_single = is_single
         self._is_spent = False
         self._waiting = [verbatim("BEGIN", text) for text in begin]
+        self._is_snapshot = bool(begin) and "READ ONLY" in begin[0]
+        self._now: int | None = None
         self._flushes = 0
         self.callbacks: list[Callable[[], None]] = []
 
@@ -79,11 +81,14 @@ class PostgresTx:
         return getattr(self._wake, "__self__", None)
 
     def now(self) -> int:
-        """Return the current time of this transaction."""
+        """Return the current time of this transaction; a snapshot asks the server once."""
         if self._injected is not None:
             return self._injected
+        if self._now is not None and self._is_snapshot:
+            return self._now
         ask = self._put("now", "SELECT db_now()", {})
-        return cast("int", self.with_result(ask).rows()[0][0])
+        self._now = cast("int", self.with_result(ask).rows()[0][0])
+        return self._now
 
     def rows(
         self,

@@ -155,6 +155,8 @@ def flow_records(
 def _marks(
     tx: Tx, names: NameResolver, rows: Sequence[FlowRow]
 ) -> dict[int, Sequence[PhaseMarkRow]]:
+    if not rows:
+        return {}
     known = {one.pipeline_key: one.definition for one in names.pipelines_in(tx)}
     found = phase_marks(tx, [row.flow_id for row in rows])
     return {

@@ -207,7 +207,7 @@ WHERE w.visited = :visited ORDER BY w.finished_at, w.run_id LIMIT 1;
 -- name: run_list_ended_time
 -- Ended runs of all customers in a window of time, most recently ended first, each with the number
 -- of rows in the window; a single row with only that number if none matches. Of the window, only
--- the keys are kept.
+-- the keys are kept. The times are repeated for `h`, so that few partitions are planned.
 -- scope: system (operators)
 WITH w AS MATERIALIZED (
     SELECT v.run_id, v.finished_at, v.processor, v.config_id, v.final_state, v.partition,
@@ -220,6 +220,7 @@ WITH w AS MATERIALIZED (
 )
 SELECT n.visited, {{ended_columns}} FROM (SELECT count(*) AS visited FROM w) AS n
 LEFT JOIN (m JOIN history h ON h.run_id = m.run_id AND h.finished_at = m.finished_at
+        AND h.finished_at >= :ended_from AND h.finished_at < :ended_to
     {{ended_names}}) ON TRUE
 ORDER BY h.finished_at DESC, h.run_id DESC;
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
+from penstock.core.records.record import Page
 from penstock.dead_letters.records import DeadLetter, DeadLetterDetail, DeadLetterGroup
 from penstock.web.charts import spark
 from penstock.web.detail_parts import DeadLetterPanel
@@ -62,8 +64,15 @@ def dead_letters(visit: Visit) -> WebPage:
     usual += [] if visit.is_bound else ["customer"]
     names = usual + [name for name in FILTERS[1:] if visit.get(name) and name not in usual]
     groups: list[DeadLetterGroup] = []
+
+    @cache
+    def listed() -> Page[DeadLetter]:
+        return visit.client.dead_letters.list(
+            status=status, limit=PAGE_ROWS, cursor=visit.get("cursor"), **chosen
+        )
+
     causes = visit.panel("Causes", lambda: _groups(visit, status, chosen, groups))
-    one = visit.panel("One of them", lambda: _inspected(visit, status, chosen))
+    one = visit.panel("One of them", lambda: _inspected(visit, status, chosen, listed))
     own = {"customer"} if visit.is_bound else set()
     group = next((one for one in groups if one.group == chosen.get("group")), None)
     meant = [one for one in groups if chosen.get("group") in (None, one.group)]
@@ -90,7 +99,7 @@ def dead_letters(visit: Visit) -> WebPage:
         columns="wide2",
         main=[
             *([] if group is None else _refusals(group)),
-            visit.panel("Letters", lambda: _list(visit, status, chosen, group)),
+            visit.panel("Letters", lambda: _list(visit, listed(), group, is_filtered=bool(chosen))),
         ]
         if count
         else [one],
@@ -123,11 +132,17 @@ def _refusals(group: DeadLetterGroup) -> list[Any]:
     ]
 
 
-def _inspected(visit: Visit, status: Any, chosen: dict[str, Any]) -> Any:
-    """Return the dead letter in the address, else the newest match."""
+def _inspected(
+    visit: Visit, status: Any, chosen: dict[str, Any], listed: Callable[[], Page[DeadLetter]]
+) -> Any:
+    """Return the dead letter in the address, else the newest match; `listed` has the rows of the
+    page.
+    """
     wanted = visit.get("letter")
     if wanted is None:
-        newest = visit.client.dead_letters.list(status=status, limit=1, **chosen).items
+        newest = listed().items
+        if visit.get("cursor"):
+            newest = visit.client.dead_letters.list(status=status, limit=1, **chosen).items
         if not newest:
             return WaysPanel(
                 title="What you can do",
@@ -264,11 +279,8 @@ def _where(one: Any) -> str:
 
 
 def _list(
-    visit: Visit, status: Any, chosen: dict[str, Any], group: DeadLetterGroup | None
+    visit: Visit, page: Page[DeadLetter], group: DeadLetterGroup | None, *, is_filtered: bool
 ) -> TablePanel:
-    page = visit.client.dead_letters.list(
-        status=status, limit=PAGE_ROWS, cursor=visit.get("cursor"), **chosen
-    )
     columns = (
         ListColumn(
             "dead letter",
@@ -296,7 +308,7 @@ def _list(
     )
     empty = Empty(
         title="Nothing fits",
-        text="Nothing fits these filters." if chosen else "There is none.",
+        text="Nothing fits these filters." if is_filtered else "There is none.",
         icon="n-letters",
     )
     shown = [one.dead_letter_id for one in page.items]
