@@ -30,14 +30,15 @@ REPORT: Final = runner.ROOT / "docs" / "operations" / "proof.md"
 MINUTES_VARIABLE: Final = "PROVE_MINUTES"
 
 
-def prove(proof: Proof, factor: float) -> report.Line:
-    """Run one proof and judge its figures."""
+def prove(proof: Proof, factor: float, patience: float = 1.0) -> report.Line:
+    """Run one proof and judge its figures; `patience` multiplies its time limit."""
     command, load = list(proof.command(factor)), report.load_now()
     if not proof.is_present:
         why = f"{proof.needs} is not present"
         return report.Line(proof, command, runner.Outcome(verdict="not run", seconds=0, why=why))
     log = LOGS / f"{results.file_stem(proof.name)}.log"
-    outcome = runner.run(command, proof.timeout(factor), log, proof.environment(factor))
+    timeout = proof.timeout(factor) * patience
+    outcome = runner.run(command, timeout, log, proof.environment(factor))
     if outcome.verdict == "holds":
         broken = [text for bar in proof.bars for text in bar.broken_by(outcome.figures)]
         if broken:
@@ -64,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="skip proofs that have held on this commit, and report their results",
     )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        help="factor of the time limits, for a machine that is busy with other work; default: 1",
+    )
     parser.add_argument("--no-report", action="store_true", help="write no report")
     given = parser.parse_args(arguments)
     factor = given.minutes / HOUR
@@ -89,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             line = results.find(LOGS, run.commit, proof, list(proof.command(factor)))
         if line is None:
             sys.stderr.write(f"{proof.name} …\n")
-            line = prove(proof, factor)
+            line = prove(proof, factor, given.patience)
             results.save(LOGS, run.commit, line)
         lines.append(line)
         _say(line, is_json=given.json)

@@ -10,19 +10,19 @@ from typing import NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
+from penstock import same_day
 from penstock.alerts.client.alerts import Alerts
 from penstock.assembly.routes import ROUTES
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import Conflict
 from penstock.detection.client import Detections
-from penstock.monitoring.client.views import Views
-from penstock.monitoring.records import Overview
 from penstock.web.build import build_site
 from penstock.web.charts import stacked
 from tests.alerts.kit import open_alert
+from tests.flows.test_orchestrator import gated
 from tests.kits.client_harness import Harness
+from tests.kits.flows import Stage
 from tests.server import kit
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser, Shown
@@ -122,17 +122,24 @@ def fail(*_: object, **__: object) -> NoReturn:
     raise Conflict("not now")
 
 
-def test_a_blocked_flow_is_not_all_well(served: ServedApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blocked flow without an alert is in the heading, and its figure links to it."""
-    read = Views.overview
-
-    def blocked(self: Views) -> Overview:
-        return structs.replace(read(self), blocked_flows=1)
-
-    monkeypatch.setattr(Views, "overview", blocked)
-    shown = Browser(served).get("/")
-    assert shown.heading == "1 flow is blocked"
-    assert "/flows?state=BLOCKED" in shown.text
+def test_a_blocked_flow_needs_a_person(served: ServedApi) -> None:
+    """A blocked flow without an alert is listed, also for its customer alone."""
+    stage = Stage(served.harness.store, served.harness.clock, gated(same_day("raw.box")))
+    opened = stage.open()
+    stage.complete()
+    for _ in range(26):
+        stage.step()
+        served.harness.clock.advance(5 * MINUTE)
+    assert stage.states(opened)["analytics"] == "BLOCKED"
+    for alert in served.harness.client.alerts.list(state="open").items:
+        served.harness.client.alerts.resolve(alert.alert_id)
+    browser = Browser(served)
+    for path in ("/", "/?customer=acme"):
+        shown = browser.get(path)
+        assert "is blocked: a gate refused to start a phase" in shown.text, path
+        assert shown.heading != "All is well"
+    assert "/flows?state=BLOCKED" in browser.get("/").text
+    assert browser.get("/?customer=other").status == 404
 
 
 def test_parts_that_do_not_load_leave_the_page(

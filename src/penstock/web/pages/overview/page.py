@@ -9,17 +9,15 @@ from datetime import timedelta
 from functools import cache
 from typing import Final
 
-from penstock.alerts.records import StoredAlert
 from penstock.analytics.records import RunSeries
 from penstock.core.errors import PenstockError
-from penstock.dead_letters.records import DeadLetterGroup
 from penstock.detection.records import TableFreshness
 from penstock.monitoring.records import Overview
 from penstock.runs.states import RunState
 from penstock.web.charts import ColumnsPanel, Count, columns, spark
 from penstock.web.links import page_of
-from penstock.web.pages.alerts import RANK, page_of_alert
 from penstock.web.pages.audit import happenings
+from penstock.web.pages.overview.needs import needs_panel
 from penstock.web.pages.overview.today import today_panel
 from penstock.web.pages.runs.run import run_state
 from penstock.web.parts import (
@@ -30,7 +28,6 @@ from penstock.web.parts import (
     FeedPanel,
     Figure,
     FiguresPanel,
-    NeedLine,
     NeedsPanel,
     NotePanel,
     Question,
@@ -44,15 +41,10 @@ from penstock.web.parts import (
 from penstock.web.visit import Visit
 from penstock.web.words import duration, number, percent, plural
 
-ALERTS_MAX: Final = 50
-NEEDS: Final = 5
 RUNS: Final = 4
 TABLES: Final = 8
 EVENTS: Final = 10
 EVENT_CHARS: Final = 110
-SHOW: Final = {"flow": "Why?", "run": "Why?", "config": "Open config", "limit": "See the queue",
-               "subscription": "Inspect", "processor": "Inspect", "pipeline": "See trends",
-               "pool": "See the queue"}  # fmt: skip
 
 
 def overview(visit: Visit) -> WebPage:
@@ -60,7 +52,9 @@ def overview(visit: Visit) -> WebPage:
     seen = visit.client.views.overview() if visit.customer is None else None
     if visit.customer is not None and not visit.is_bound:
         visit.client.views.customer_health(visit.customer)  # an unknown customer has no page
-    needs = visit.panel("Needs you", lambda: _needs(visit))
+    needs = visit.panel(
+        "Needs you", lambda: needs_panel(visit, None if seen is None else seen.blocked_flows)
+    )
 
     @cache
     def series() -> RunSeries:
@@ -70,7 +64,7 @@ def overview(visit: Visit) -> WebPage:
     return WebPage(
         title="Overview",
         nav="overview",
-        heading=_heading(needs, seen),
+        heading=_heading(needs),
         sentence=_sentence(visit, seen),
         actions=_actions(visit),
         top=[visit.panel("Vital signs", lambda: _figures(visit, seen, series))],
@@ -92,11 +86,9 @@ def overview(visit: Visit) -> WebPage:
     )
 
 
-def _heading(needs: NeedsPanel | NotePanel, seen: Overview | None) -> str:
+def _heading(needs: NeedsPanel | NotePanel) -> str:
     if isinstance(needs, NotePanel):
         return "Overview"  # whether all is well is not known
-    if not needs.total and seen is not None and seen.blocked_flows:
-        return f"{plural(seen.blocked_flows, 'flow is', 'flows are')} blocked"
     if not needs.total:
         return "All is well"
     return f"{plural(needs.total, 'thing needs', 'things need')} you"
@@ -216,111 +208,6 @@ def _figures_of_one(visit: Visit) -> FiguresPanel:
             Figure(label="Failed", value=number(seen.failed_runs)),
             Figure(label="Average", value=duration(seen.average_duration)),
             Figure(label="Started late", value=number(seen.sla_breaches)),
-        ],
-    )
-
-
-def _needs(visit: Visit) -> NeedsPanel:
-    client = visit.client
-    firing = client.alerts.list(state="open", customer=visit.customer, limit=ALERTS_MAX).items
-    found = [_alert_line(visit, alert) for alert in firing]
-    known = " ".join(one.message for one in firing if one.rule.startswith("dead_letter"))
-    grouped = list[NeedLine]()
-    for group in client.dead_letters.groups(limit=3, check=False, customer=visit.customer):
-        where = group.subscription or "/".join(filter(None, (group.pipeline, group.processor)))
-        if where not in known:  # an alert names it already
-            grouped.append(_group_line(visit, group, where))
-    found += grouped
-    for item in client.interventions.list(customer=visit.customer, limit=3).items:
-        found.append(
-            NeedLine(
-                severity="INFO",
-                text=f"A person is needed: {item.reason}",
-                href=address("interventions", item.intervention_id),
-                small=f"{item.pipeline} {item.partition} · {item.phase}",
-                age=visit.age(item.opened_at),
-                buttons=_deeds(
-                    visit,
-                    Button(
-                        label="Resolve…",
-                        href=address("do", "resolve", intervention_id=item.intervention_id),
-                        css="sm",
-                    ),
-                ),
-            )
-        )
-    found.sort(key=lambda need: RANK.get(need.severity, 3))
-    rest = len(found) - NEEDS
-    shown = found[:NEEDS]
-    if rest > 0 and grouped and grouped[0] not in shown:
-        shown[-1] = grouped[0]  # dead letters are one click from the first page
-    return NeedsPanel(
-        title="Needs you",
-        needs=shown,
-        total=len(found),
-        foot="" if rest <= 0 else f"{number(rest)}{'+' * (len(firing) >= ALERTS_MAX)} more",
-        more=visit.link("alerts"),
-        actions=[Button(label="All alerts", href=visit.link("alerts"), css="bare sm")],
-        empty=Empty(
-            title="Nothing needs you",
-            text="Alerts, dead letters and questions for a person appear here, worst first.",
-            icon="complete",
-        ),
-    )
-
-
-def _deeds(visit: Visit, *buttons: Button) -> list[Button]:
-    return list(buttons) if visit.may_operate else []
-
-
-def _alert_line(visit: Visit, alert: StoredAlert) -> NeedLine:
-    page = page_of_alert(alert)
-    small = alert.rule.replace("_", " ")
-    if alert.threshold:
-        small += f" · {alert.threshold}"
-    if alert.rule == "dead_letters":
-        small += " · nothing is lost: each is kept whole and can be replayed"
-    label = SHOW.get(alert.subject_kind, "Show")
-    return NeedLine(
-        severity=alert.severity,
-        text=alert.message,
-        href=address("alerts", alert.alert_id),
-        small=small,
-        age=visit.age(alert.opened_at),
-        buttons=[
-            *([] if page is None else [Button(label=label, href=page, css="sm")]),
-            *_deeds(
-                visit,
-                Button(
-                    label="Acknowledge…",
-                    href=address("do", "acknowledge", alert_id=alert.alert_id),
-                    css="sm",
-                ),
-            ),
-        ],
-    )
-
-
-def _group_line(visit: Visit, group: DeadLetterGroup, where: str) -> NeedLine:
-    chosen = {"subscription": group.subscription, "error_type": group.error_type,
-              "pipeline": group.pipeline, "processor": group.processor}  # fmt: skip
-    inspect = visit.link("dead-letters", **chosen)
-    return NeedLine(
-        severity="ERROR",
-        text=f"{plural(group.count, 'dead letter')} of {where}: {group.error_type}",
-        href=inspect,
-        small="nothing is lost: each is kept whole and can be replayed",
-        age=visit.age(group.last_at),
-        buttons=[
-            Button(label="Inspect", href=inspect, css="sm"),
-            *_deeds(
-                visit,
-                Button(
-                    label="Replay…",
-                    href=visit.link("do", "replay-letters", kind=group.kind, **chosen),
-                    css="sm",
-                ),
-            ),
         ],
     )
 
