@@ -87,12 +87,12 @@ def test_demoted_server(open_store: OpenStore) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_read_only_server(open_store: OpenStore, pg_server: DatabaseServer) -> None:
+def test_read_only_server(
+    open_store: OpenStore, pg_server: DatabaseServer, pg_migrated_name: str
+) -> None:
     """If no server accepts writes, they fail as unavailable; reads continue."""
-    store = open_store(clock=None)
+    store, name = open_store(clock=None), pg_migrated_name
     add(store, "before")
-    with store.read(lambda tx: tx._connection) as connection:  # type: ignore[attr-defined]
-        name = connection.info.dbname
     with psycopg.connect(pg_server.dsn(), autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         try:

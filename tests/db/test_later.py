@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -253,6 +254,25 @@ class TestPipeline:
                 assert asked(session, f"SELECT {n} + %(v)s", v=step) == n + step
         (count,) = session.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()[0]
         assert 3 <= count <= 5
+
+    def test_snapshots_with_many_statements(
+        self, pg_migrated_dsn: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A connection that has prepared too many statements still begins snapshots."""
+        monkeypatch.setattr(pipeline, "PREPARED_MAX", 3)
+        store = PostgresStore(pg_migrated_dsn, is_pipelined=True)
+
+        def ask(tx: Tx, n: int) -> Any:
+            assert isinstance(tx, PostgresTx)
+            return tx.with_result(tx._put("sum", f"SELECT {n} + %(v)s", {"v": n})).rows()[0][0]
+
+        for n in range(12):
+            assert store.read(partial(ask, n=n)) == 2 * n
+            assert store.write(partial(ask, n=-n)) == -2 * n
+        count = "SELECT count(*) FROM pg_prepared_statements"
+        (left,) = store.read(lambda tx: tx._connection.execute(count).fetchone())  # type: ignore[attr-defined]
+        assert 3 <= left <= 5
+        store.close()
 
     def test_prepared_with_an_error(self, session: PostgresSession) -> None:
         """A statement that failed to prepare is prepared again on its next use."""

@@ -14,6 +14,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 import psycopg
@@ -174,6 +175,8 @@ class StatementPipeline:
                 raise self._error_of(result)
             if is_for_prepare is not None:
                 self._names[_key(ask)] = is_for_prepare
+            elif ask.label == "DEALLOCATE":
+                self._names.popitem(last=False)
             else:
                 ask.result = _Received(self, result)
         if len(results) < len(sent):
@@ -224,11 +227,6 @@ class StatementPipeline:
         sent: list[tuple[PipelinedStatement, bytes | None]] = []
         new: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         pg.enter_pipeline_mode()
-        while len(names) > PREPARED_MAX:
-            _, name = names.popitem(last=False)
-            gone = verbatim("DEALLOCATE", f"DEALLOCATE {name.decode()}")
-            pg.send_query_params(_sent(gone).text, None)
-            sent.append((gone, None))
         for ask in asks:
             encoded = _sent(ask)
             if ask.params is None:
@@ -245,6 +243,11 @@ class StatementPipeline:
                     names.move_to_end(key)
                 pg.send_query_prepared(known, encoded.values)
             sent.append((ask, None))
+        # Last, because BEGIN must come first: a query before it would fix the isolation level.
+        for name in list(islice(names.values(), max(len(names) - PREPARED_MAX, 0))):
+            gone = verbatim("DEALLOCATE", f"DEALLOCATE {name.decode()}")
+            pg.send_query_params(_sent(gone).text, None)
+            sent.append((gone, None))
         pg.pipeline_sync()
         return sent
 
