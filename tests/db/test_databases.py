@@ -10,7 +10,7 @@ import pytest
 from penstock.db.postgres.store import PostgresStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres.server import DatabaseServer
-from tests.kits.databases import WORN_BYTES, Admin, Databases, database_name
+from tests.kits.databases import WORN_BYTES, Admin, Databases, _fingerprint, database_name
 from tests.tenancy.tenants import Tenants
 
 pytestmark = pytest.mark.postgres
@@ -99,24 +99,40 @@ def test_rows_sequences_and_weeks(
     assert databases.clones == before, "it was the same database"
 
 
+def test_changes_are_seen(databases: Databases, pg_server: DatabaseServer) -> None:
+    """The fingerprint of a database that was altered differs; rolled back, it is as before."""
+    with (
+        databases.lent() as name,
+        psycopg.connect(pg_server.dsn(name), autocommit=True) as connection,
+    ):
+        clean = _fingerprint(connection)
+        for text in (
+            "ALTER TABLE runs DISABLE ROW LEVEL SECURITY",
+            "ALTER TABLE runs ALTER COLUMN priority SET DEFAULT 7",
+            "DROP TABLE alerts CASCADE",
+            "DROP TABLE messages_rest",
+            "CREATE FUNCTION more() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+            "CREATE OR REPLACE FUNCTION db_now() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+            "CREATE SCHEMA more",
+            "CREATE TYPE more AS ENUM ('a')",
+            "GRANT SELECT ON counters TO PUBLIC",
+            "GRANT CREATE ON SCHEMA public TO PUBLIC",
+            f"ALTER DATABASE {name} SET statement_timeout = 1",
+            f"ALTER DATABASE {name} CONNECTION LIMIT 3",
+        ):
+            connection.execute("BEGIN")
+            connection.execute(text.encode())
+            assert _fingerprint(connection) != clean, text
+            connection.execute("ROLLBACK")
+            assert _fingerprint(connection) == clean, text
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "ALTER TABLE runs ADD COLUMN more integer",
-        "ALTER TABLE runs DISABLE ROW LEVEL SECURITY",
-        "ALTER TABLE runs ALTER COLUMN priority SET DEFAULT 7",
-        "DROP TABLE alerts CASCADE",
-        "DROP TABLE messages_rest",
         "CREATE INDEX more ON runs (priority)",
-        "CREATE FUNCTION more() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-        "CREATE OR REPLACE FUNCTION db_now() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
-        "CREATE SCHEMA more",
-        "CREATE TYPE more AS ENUM ('a')",
-        "GRANT SELECT ON counters TO PUBLIC",
-        "GRANT CREATE ON SCHEMA public TO PUBLIC",
         "ANALYZE counters",
-        "ALTER DATABASE {name} SET statement_timeout = 1",
-        "ALTER DATABASE {name} CONNECTION LIMIT 3",
         "INSERT INTO outbox (topic, payload, created_at) "
         f"SELECT 't', 'x', n FROM generate_series(1, {WORN_BYTES // 50}) n",
     ],
@@ -127,7 +143,7 @@ def test_changed_databases_are_dropped(
     """A database that was altered, analysed or used too often is not lent again."""
     with databases.lent() as name:
         before, new = databases.clones, contents(pg_server, name)
-        run(pg_server, name, text.format(name=name))
+        run(pg_server, name, text)
     with databases.lent() as again:
         assert contents(pg_server, again) == new
     assert databases.clones == before + 1
