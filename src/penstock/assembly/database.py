@@ -178,6 +178,8 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
 
         # The same extra.
         from penstock.db.postgres.connector import Connector
+        from penstock.db.postgres.pipeline import PostgresSession  # as above
+        from penstock.db.postgres.plain import PlainSession  # as above
         from penstock.db.postgres.store import SESSION, PostgresStore  # as above
     except ImportError as error:
         raise SettingsError(
@@ -186,10 +188,11 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
             "postgresql",
             f"Install it: pip install 'penstock-engine[postgres]' ({error})",
         ) from error
+    is_pipelined = settings.postgres_pipeline == "on"
+    session = PostgresSession if is_pipelined else PlainSession
     try:
         # Connect once directly: the pool would try for 10 s and then not report the reason.
-        with Connector(url, "penstock", pooler=pooler).open(settings=SESSION) as first:
-            version = first.info.server_version
+        first = Connector(url, "penstock", session, pooler).open(settings=SESSION)
     except psycopg.ProgrammingError as error:
         why = " ".join(_masked(error, url).split())
         raise SettingsError("database_url", "a URL that libpq accepts", why) from None
@@ -204,16 +207,19 @@ def _postgres(settings: Settings, clock: Clock | None) -> Store:
         why, fix = explain_failure(_masked(error, url))
         text = f"cannot reach {describe_database(url)}: {why}. {fix}"
         raise StoreUnavailable(text) from error
+    version = first.info.server_version
     if is_too_old(version):
+        first.close()
         raise _too_old(show_version(version))
     open_postgres = partial(
         PostgresStore,
         clock=clock,
         pool_max=settings.pool_size,
-        is_pipelined=settings.postgres_pipeline == "on",
+        is_pipelined=is_pipelined,
         pooler=pooler,
     )
     store = open_postgres(url, direct=settings.database_direct_url)
+    store.adopt(first)
     if not settings.database_read_url:
         return store
     replica = open_postgres(standby_preferred(settings.database_read_url), name="penstock-read")

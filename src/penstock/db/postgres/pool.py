@@ -58,6 +58,10 @@ class ConnectionPool:
                 self._used -= 1
             self._permits.release()
 
+    def add(self, connection: PostgresSession) -> None:
+        """Take over an idle connection that was opened elsewhere."""
+        self._idle[False].append(connection)
+
     def forget_idle(self) -> None:
         """Close all idle connections. If one connection is dead, the others most likely are too."""
         for idle in self._idle.values():

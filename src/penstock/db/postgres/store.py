@@ -100,6 +100,10 @@ class PostgresStore:
         self._begin_read, self._begin_write = begin_statements(pooler)
         self._pool = ConnectionPool(lambda: self._connector.open(settings=SESSION), size=pool_max)
 
+    def adopt(self, connection: PostgresSession) -> None:
+        """Use a connection that was opened with this store's settings before it existed."""
+        self._pool.add(connection)
+
     @property
     def capabilities(self) -> Capabilities:
         """Capabilities of this engine."""
