@@ -29,6 +29,8 @@ class DeedOutcome:
     """Number of items that it changes."""
     is_nothing: bool = False
     """Whether the action would have no effect."""
+    is_asked: bool = False
+    """Whether no field is filled in yet, so that nothing was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
