@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from html import unescape
+from typing import Any
 from urllib.parse import urlencode
 
+from penstock.core.ids import encode
+from penstock.schedules.records import ConfigChange
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser, Shown
 from tests.web.test_panels import grant
@@ -21,6 +25,11 @@ def filled(browser: Browser, asked: Shown, **fields: str) -> Shown:
     form = next(one for one in asked.forms if one.action.startswith("/do/"))
     assert form.method == "get"
     return browser.get(f"{form.action.partition('?')[0]}?{urlencode({**form.values, **fields})}")
+
+
+def made(served: ServedApi, customer: str = "acme", **fields: Any) -> str:
+    """Create a config; return its id."""
+    return encode("cfg", served.harness.config(customer, **fields).config_id)
 
 
 class TestLimit:
@@ -99,3 +108,108 @@ class TestLimit:
         assert "3,141" not in refused.text
         assert 'aria-current="step">Done' not in bound.submit(refused).text
         assert limits.get("crm").limit.capacity == 3141
+
+
+class TestConfig:
+    """Change the schedule and the limits of a config."""
+
+    def test_its_schedule_is_previewed_and_changed_once(self, served: ServedApi) -> None:
+        configs, browser = served.harness.client.configs, Browser(served)
+        config = made(served, schedule_cron="0 2 * * *", timezone="UTC")
+        page = browser.get(f"/configs/{config}")
+        href = f"/do/edit-config?config_id={config}&version=1"
+        assert href in page.links
+        asked = browser.get(href)
+        assert "<td>cron</td><td>0 2 * * *</td>" in asked.text
+        assert "<td>time zone</td><td>UTC</td>" in asked.text
+        fields = {
+            "cron": "30 4 * * *",
+            "timezone": "America/New_York",
+            "priority": "9",
+            "max_execution_duration_minutes": "90",
+            "reason": "the source is late",
+        }
+        preview = filled(browser, asked, **fields)
+        assert "<td>cron</td><td>0 2 * * * → 30 4 * * *</td>" in preview.text
+        assert "<td>priority</td><td>5 → 9</td>" in preview.text
+        assert "→ 1 h 30 min</td>" in preview.text
+        assert "<td>start within</td>" not in preview.text
+        assert len(re.findall(r"<td>\d{4}-\d\d-\d\d 04:30 [-+]\d\d:\d\d", preview.text)) == 5
+        command = (
+            f"penstock configs update {config} --cron '30 4 * * *' --timezone America/New_York "
+            "--priority 9 --max-execution-duration-minutes 90 --version 1 "
+            "--reason 'the source is late'"
+        )
+        assert command in plain(preview)
+        assert configs.get(config).version == 1
+        done = browser.submit(preview)
+        assert 'aria-current="step">Done' in done.text
+        found = configs.get(config)
+        assert (found.cron, found.timezone, found.priority) == (
+            "30 4 * * *", "America/New_York", 9,
+        )  # fmt: skip
+        assert (found.max_duration, found.version) == (timedelta(minutes=90), 2)
+        newest = configs.audit("acme").items[-1]
+        assert (newest.changed_by, newest.reason) == ("key:operator", "the source is late")
+        assert "This was done already, once." in browser.submit(preview).text
+        assert configs.get(config).version == 2
+
+    def test_a_change_that_is_based_on_an_old_version_is_refused(self, served: ServedApi) -> None:
+        configs, browser = served.harness.client.configs, Browser(served)
+        config = made(served)
+        href = f"/do/edit-config?config_id={config}&version=1"
+        preview = filled(browser, browser.get(href), priority="9")
+        configs.update(config, ConfigChange(priority=7))
+        stale = f"{config} is now at version 2, but the change was based on version 1"
+        for shown in (
+            browser.submit(preview),
+            browser.get(href),
+            browser.get(f"{href}&priority=8"),
+        ):
+            assert stale in shown.text
+            assert "Change the config</button>" not in shown.text
+        assert configs.get(config).priority == 7
+        assert browser.submit(preview, version="2").status == 403
+
+    def test_a_cron_expression_becomes_an_interval(self, served: ServedApi) -> None:
+        configs, browser = served.harness.client.configs, Browser(served)
+        config = made(served)
+        asked = browser.get(f"/do/edit-config?config_id={config}&version=1")
+        preview = filled(browser, asked, every="90")
+        assert "<td>every</td><td>none → 1 h 30 min</td>" in preview.text
+        assert "<td>cron</td><td>0 * * * * → none</td>" in preview.text
+        browser.submit(preview)
+        found = configs.get(config)
+        assert (found.cron, found.interval) == (None, timedelta(minutes=90))
+
+    def test_wrong_values_are_refused(self, served: ServedApi) -> None:
+        config, browser = made(served), Browser(served)
+        asked = browser.get(f"/do/edit-config?config_id={config}&version=1")
+        for fields in (
+            {"cron": "99 * * * *"}, {"every": "soon"}, {"every": "inf"}, {"timezone": "Mars/Base"},
+            {"priority": "11"}, {"priority": "1.5"}, {"sla_breach_threshold_minutes": "-1"},
+            {"max_execution_duration_minutes": "nan"}, {"cron": "0 3 * * *", "every": "5"},
+        ):  # fmt: skip
+            refused = filled(browser, asked, **fields)
+            assert refused.status == 200, fields
+            assert 'role="alert"' in refused.text, fields
+            assert "Change the config</button>" not in refused.text, fields
+        assert 'role="alert"' in browser.get(f"/do/edit-config?config_id={config}").text
+        assert served.harness.client.configs.get(config).version == 1
+
+    def test_a_viewer_and_a_bound_key_change_nothing_of_others(self, served: ServedApi) -> None:
+        configs = served.harness.client.configs
+        own, theirs = made(served), made(served, "globex", schedule_cron="7 5 * * *")
+        viewer, bound = Browser(served, "viewer"), Browser(served, "acme-operator")
+        path = f"/do/edit-config?config_id={theirs}&version=1&priority=9"
+        assert "edit-config" not in viewer.get(f"/configs/{theirs}").text
+        preview = viewer.get(path)
+        assert "give the command to an operator" in preview.text
+        assert viewer.submit(preview).status == 403
+        refused = bound.get(path)
+        assert 'role="alert"' in refused.text
+        assert "7 5 * * *" not in refused.text
+        assert 'aria-current="step">Done' not in bound.submit(refused).text
+        assert configs.get(theirs).version == 1
+        bound.submit(bound.get(f"/do/edit-config?config_id={own}&version=1&priority=9"))
+        assert configs.get(own).priority == 9
