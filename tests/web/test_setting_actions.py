@@ -1,4 +1,6 @@
-"""Actions that change settings: asked, previewed, done once, and only by those who may."""
+"""Actions that change settings or test a channel: asked, previewed, done once, and only by those
+who may.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
+from penstock.alerts.store.notices import channels_declare
 from penstock.core.ids import encode
 from penstock.schedules.records import ConfigChange
 from tests.server.kit import ServedApi
@@ -213,3 +216,42 @@ class TestConfig:
         assert configs.get(theirs).version == 1
         bound.submit(bound.get(f"/do/edit-config?config_id={own}&version=1&priority=9"))
         assert configs.get(own).priority == 9
+
+
+class TestChannel:
+    """Send a test message through a channel."""
+
+    @staticmethod
+    def declare(served: ServedApi) -> None:
+        """Declare a channel."""
+        declared = [("chat", "slack", "slack (secret s)", ["all alerts"], None)]
+        served.harness.write(lambda tx: channels_declare(tx, declared))
+
+    def test_a_message_is_queued_once_and_not_by_the_preview(self, served: ServedApi) -> None:
+        self.declare(served)
+        alerts, browser = served.harness.client.alerts, Browser(served)
+        assert "/do/test-channel?channel=chat" in browser.get("/alerts").links
+        preview = browser.get("/do/test-channel?channel=chat")
+        assert "penstock alerts test chat" in plain(preview)
+        assert alerts.notices().items == []
+        assert "A test message is sent through chat" in browser.submit(preview).text
+        (queued,) = alerts.notices().items
+        assert (queued.channel, queued.change, queued.state) == ("chat", "test", "waiting")
+        assert "This was done already, once." in browser.submit(preview).text
+        assert len(alerts.notices().items) == 1
+        absent = browser.get("/do/test-channel?channel=absent")
+        assert 'role="alert"' in absent.text
+        assert "Send the test</button>" not in absent.text
+
+    def test_a_viewer_and_a_bound_key_send_nothing(self, served: ServedApi) -> None:
+        self.declare(served)
+        viewer, bound = Browser(served, "viewer"), Browser(served, "acme-operator")
+        assert "test-channel" not in viewer.get("/alerts").text
+        assert "test-channel" not in bound.get("/alerts").text
+        preview = viewer.get("/do/test-channel?channel=chat")
+        assert "give the command to an operator" in preview.text
+        assert viewer.submit(preview).status == 403
+        refused = bound.get("/do/test-channel?channel=chat")
+        assert 'role="alert"' in refused.text
+        assert 'aria-current="step">Done' not in bound.submit(refused).text
+        assert served.harness.client.alerts.notices().items == []
