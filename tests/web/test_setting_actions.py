@@ -89,6 +89,8 @@ class TestLimit:
             refused = filled(browser, asked, **fields)
             assert 'role="alert"' in refused.text, fields
             assert "Change the limit</button>" not in refused.text
+            mended = filled(browser, refused, capacity="4", rate="")
+            assert "Change the limit</button>" in mended.text
         preview = filled(browser, asked, capacity="4")
         assert "Enter what to change" in browser.submit(preview, capacity="").text
         assert 'role="alert"' in browser.submit(preview, capacity="x").text
@@ -197,6 +199,8 @@ class TestConfig:
             assert refused.status == 200, fields
             assert 'role="alert"' in refused.text, fields
             assert "Change the config</button>" not in refused.text, fields
+            mended = filled(browser, refused, **{**dict.fromkeys(fields, ""), "priority": "6"})
+            assert "Change the config</button>" in mended.text, fields
         assert 'role="alert"' in browser.get(f"/do/edit-config?config_id={config}").text
         assert served.harness.client.configs.get(config).version == 1
 

@@ -61,6 +61,8 @@ class Action:
     fields: Sequence[ActionField] = ()
     filled: Callable[[UseCaseGroups, Values], Values] = field(default=lambda _, values: values)
     """Fills fields from stored values, for the first preview."""
+    is_form: bool = False
+    """Whether its fields are asked for first, and again if a value is invalid."""
     is_final: bool = False
     """Whether it cannot be undone."""
     nav: str = ""

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from penstock.access.api_keys import Permission
 from penstock.client import UseCaseGroups
-from penstock.core.errors import NotFound, PenstockError
+from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
@@ -153,6 +153,7 @@ class Actions:
                 is_asked = True
             else:
                 problem = redact_text(error.message)
+                is_asked = action.is_form and isinstance(error, InvalidInput)
         until = int(visit.now.timestamp()) + PREVIEW_SECONDS
         secret = self._site.secret()
         token = preview_token(secret, visitor.token, action.name, fixed, outcome.count, until)

@@ -185,6 +185,7 @@ SETTING_ACTIONS: Final = (
         ),
         back=lambda values: address("configs", values["config_id"]),
         fixed=("config_id", "version"),
+        is_form=True,
         fields=(
             *(
                 ActionField(
@@ -208,6 +209,7 @@ SETTING_ACTIONS: Final = (
         ),
         back=lambda values: address("limits", values["name"]),
         fixed=("name",),
+        is_form=True,
         fields=(
             ActionField(name="capacity", label="capacity", hint=KEPT),
             ActionField(name="rate", label="rate a second", hint=KEPT),
