@@ -13,6 +13,7 @@ from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
 from penstock.web.actions.many import MANY_ACTIONS
 from penstock.web.actions.recovery import RECOVERY_ACTIONS
 from penstock.web.actions.serving import Actions
+from penstock.web.actions.settings import SETTING_ACTIONS
 from penstock.web.actions.work import WORK_ACTIONS
 from penstock.web.live.stream import Live
 from penstock.web.login.oidc import OidcLogin
@@ -80,6 +81,7 @@ ACTIONS: Final = (
     *RECOVERY_ACTIONS,
     *MANY_ACTIONS,
     *BUS_ACTIONS,
+    *SETTING_ACTIONS,
 )
 
 

@@ -29,6 +29,8 @@ class DeedOutcome:
     """Number of items that it changes."""
     is_nothing: bool = False
     """Whether the action would have no effect."""
+    is_asked: bool = False
+    """Whether no field is filled in yet, so that nothing was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Action:
     fields: Sequence[ActionField] = ()
     filled: Callable[[UseCaseGroups, Values], Values] = field(default=lambda _, values: values)
     """Fills fields from stored values, for the first preview."""
+    is_form: bool = False
+    """Whether its fields are asked for first, and again if a value is invalid."""
     is_final: bool = False
     """Whether it cannot be undone."""
     nav: str = ""

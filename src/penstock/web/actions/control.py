@@ -79,6 +79,15 @@ def _resolve_alert(client: UseCaseGroups, values: Values) -> DeedOutcome:
     )
 
 
+def _test_channel(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    queued = client.alerts.test_channel(values["channel"])
+    return DeedOutcome(
+        text=f"A test message is sent through {queued.channel} within seconds, and tried once. The "
+        "list of channels shows whether it was accepted.",
+        links=[("/alerts", "See the channels")],
+    )
+
+
 def _alert_page(values: Values) -> str:
     return address("alerts", values["alert_id"])
 
@@ -124,6 +133,16 @@ CONTROL_ACTIONS: Final = (
         back=_alert_page,
         fixed=("alert_id",),
         fields=(_NOTE,),
+        nav="alerts",
+    ),
+    Action(
+        name="test-channel",
+        question=lambda values: f"Send a test message through {values.get('channel')}?",
+        label=lambda _: "Send the test",
+        deed=_test_channel,
+        command=lambda values: command_line("alerts", "test", values["channel"]),
+        back=lambda _: "/alerts",
+        fixed=("channel",),
         nav="alerts",
     ),
     Action(

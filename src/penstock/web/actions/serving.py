@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from penstock.access.api_keys import Permission
 from penstock.client import UseCaseGroups
-from penstock.core.errors import NotFound, PenstockError
+from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
@@ -69,7 +69,7 @@ class Deed:
     is_refused: bool = False
     is_final: bool = False
     is_asked: bool = False
-    """Whether a required field is empty, so that there is no preview yet."""
+    """Whether a field must be filled in first, so that there is no preview yet."""
 
 
 class Actions:
@@ -145,6 +145,7 @@ class Actions:
                 values = dict(action.filled(dry, values))
             stand_ins = {one.name: one.stand_in for one in action.fields if one.stand_in}
             outcome = action.deed(dry, {**values, **_empty(stand_ins, values)})
+            is_asked = outcome.is_asked
         except PenstockError as error:
             missing = [one.label for one in action.fields if _is_missing(one, values)]
             if missing and not form:
@@ -152,6 +153,7 @@ class Actions:
                 is_asked = True
             else:
                 problem = redact_text(error.message)
+                is_asked = action.is_form and isinstance(error, InvalidInput)
         until = int(visit.now.timestamp()) + PREVIEW_SECONDS
         secret = self._site.secret()
         token = preview_token(secret, visitor.token, action.name, fixed, outcome.count, until)
@@ -207,6 +209,8 @@ class Actions:
         except PenstockError as error:
             shown = self._preview(visit, visitor, action, {**values, "once": ""})
             return replace(shown, problem=redact_text(error.message))
+        if outcome.is_asked:
+            return self._preview(visit, visitor, action, {**values, "once": ""})
         return replace(done, text=outcome.text, rows=outcome.rows, links=outcome.links)
 
     def _page(self, request: Request, visit: Visit, action: Action, deed: Deed) -> Response:

@@ -240,7 +240,11 @@ def _channels(visit: Visit) -> TablePanel:
     return TablePanel(
         title="Where alerts go",
         note=f"{broken} of {len(found)} broken" if broken else "",
-        columns=[TableColumn(title="channel"), TableColumn(title="state", css="r")],
+        columns=[
+            TableColumn(title="channel"),
+            TableColumn(title="state", css="r"),
+            *([TableColumn(title="", css="r")] if visit.may_operate else []),
+        ],
         rows=[
             [
                 text(
@@ -252,6 +256,7 @@ def _channels(visit: Visit) -> TablePanel:
                 Cell(text="broken", state="failed", small=f"{number(one.waiting)} wait")
                 if one.failing_since is not None
                 else Cell(text="works", state="complete"),
+                *([_test_cell(one.channel)] if visit.may_operate else []),
             ]
             for one in found
         ],
@@ -262,6 +267,10 @@ def _channels(visit: Visit) -> TablePanel:
             command="penstock alerts channels",
         ),
     )
+
+
+def _test_cell(channel: str) -> Cell:
+    return Cell(text="Test…", href=address("do", "test-channel", channel=channel))
 
 
 def _silences(visit: Visit) -> TablePanel:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from penstock.limits.records import CapacityChange, Limit, LimitDetail
+from penstock.pipelines.declare.limit_needs import customer_of_limit
 from penstock.web.charts import FALL, Box, ColumnsPanel, DataTable, nice_ceiling, spark, steps
 from penstock.web.detail_parts import LimitPanel
 from penstock.web.links import page_of
@@ -93,6 +95,8 @@ def _limit_panel(visit: Visit, detail: LimitDetail) -> LimitPanel:
     if one.waiting_runs:
         href = visit.link("runs", waits="limited")
         actions.insert(0, Button(label="Waiting runs", href=href, css="bare sm"))
+    if visit.may_operate and _is_settable(one):
+        actions.append(replace(_set_button(one), css="bare sm"))
     changes = detail.capacity_series
     points, top = _capacity_points(visit, changes)
     return LimitPanel(
@@ -300,8 +304,22 @@ def limit(visit: Visit) -> WebPage:
             _holders(visit, detail),
             _queue(visit, detail),
         ],
-        actions=[Button(label="All limits", href="/limits")],
+        actions=[
+            Button(label="All limits", href="/limits"),
+            *([_set_button(one)] if visit.may_operate and _is_settable(one) else []),
+        ],
     )
+
+
+def _set_button(one: Limit) -> Button:
+    return Button(label="Change…", href=address("do", "set-limit", name=one.name))
+
+
+def _is_settable(one: Limit) -> bool:
+    """Return whether it is not a customer's maximum number of runs, which is a setting of the
+    customer.
+    """
+    return customer_of_limit(one.name) is None
 
 
 def _overdue(visit: Visit, detail: LimitDetail) -> list[NotePanel]:

@@ -148,6 +148,9 @@ def config(visit: Visit) -> WebPage:
                 label="Disable…" if one.is_active else "Enable…",
                 href=address("do", switch, **about),
             ),
+            Button(
+                label="Change…", href=address("do", "edit-config", **about, version=one.version)
+            ),
             Button(label="Start now…", href=address("do", "start-config", **about), css="go"),
         ]
     return WebPage(
