@@ -24,9 +24,15 @@ ALERT = StoredAlert(
 
 def glance(*, answered: bool) -> ScreenState:
     return ScreenState(
-        now=NOW, fraction=0.1, boards=lambda: [("overnight", LINES)], feed=[(NOW, "plays are late [x]")],
-        answers=[ANSWER] if answered else [], alerts=lambda: [ALERT], is_answer_new=answered, is_done=False,
-    )  # fmt: skip
+        now=NOW,
+        fraction=0.1,
+        boards=lambda: [("overnight", LINES)],
+        feed=[(NOW, "plays are late [x]")],
+        answers=[ANSWER] if answered else [],
+        alerts=lambda: [ALERT],
+        is_answer_new=answered,
+        is_done=False,
+    )
 
 
 def test_live_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,7 @@ class Observer:
         self._deaths: list[EndedRunRow] = []
         self._away: set[str] = set()
         self._waits_until: dict[str, int] = {}
+        self._returning: set[str] = set()
         self.checks = 0
         self.commits = 0
         self.live_sessions: Callable[[], set[int]] | None = None
@@ -122,9 +123,11 @@ class Observer:
         now = self._clock.now()
         if who.kind != "sweeper":
             return Mark(now)
+        self._returned(who)
         if who.name in self._away:
             self._away.discard(who.name)
-            self._waits_until[who.name] = now + RETURN_GRACE_US
+            self._returning.add(who.name)
+            return Mark(now)
         if now < self._waits_until.get(who.name, 0):
             return Mark(now)  # holders have time to renew after an outage
         state = self._last
@@ -136,6 +139,7 @@ class Observer:
 
     def after_step(self, who: Committer, mark: Mark) -> None:
         """Check I25 after a sweep without faults, and that a tick leaves nothing due."""
+        self._returned(who)
         if who.kind == "sweeper":
             left = mark.lapsed & set(_lapsed(self._last, mark.now))
             if left:
@@ -145,6 +149,15 @@ class Observer:
             if due:
                 raise Violation("I20", f"{who.name} left due configs behind: {due}")
         self.checks += 1
+
+    def _returned(self, who: Committer) -> None:
+        """Record that the step after an outage is over, with or without faults.
+
+        The sweeper read the clock during that step, in which it may have been suspended.
+        """
+        if who.name in self._returning:
+            self._returning.discard(who.name)
+            self._waits_until[who.name] = self._clock.now() + RETURN_GRACE_US
 
     def is_idle(self) -> bool:
         """Whether no work is left."""

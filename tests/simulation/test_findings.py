@@ -17,7 +17,7 @@ from penstock.testing.simulate.faults import Fault, FaultyStore
 from penstock.testing.simulate.snapshots import DirectReader
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerCore
-from tests.harness.simulation import START, declared
+from tests.harness.simulation import START, Options, declared, run_seed
 from tests.kits.configs import cfg, change_of, create_config
 
 
@@ -92,3 +92,8 @@ def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
     assert steps.start_many(held) == {run.run_id for run in held}
     reclaimed = [run._replace(token=run.token + 1) for run in held]
     assert steps.start_many(reclaimed) == set()
+
+
+def test_a_sweeper_that_was_suspended_after_an_outage_has_its_grace_period() -> None:
+    """The grace period counts from when it read the clock, not from when its step began."""
+    run_seed(1_003_684, Options(steps=80, recovers=False))

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from penstock.bus.records import Subscription, Topic
 from penstock.cli.root import cli
 from penstock.core.ids import encode
 from penstock.web.build import ACTIONS
@@ -232,3 +233,23 @@ def test_the_command_of_every_action_exists(action: object) -> None:
         rest = rest[1:]
     known = {option for one in command.params for option in one.opts}
     assert {word for word in rest if word.startswith("--")} <= known, words
+
+
+def test_pause_and_resume_a_subscription(served: ServedApi) -> None:
+    """A person pauses a customer's subscription from its page, and resumes it."""
+    client = served.harness.client
+    client.topics.create(Topic(name="orders"), customer="acme")
+    client.subscriptions.declare(Subscription(name="app", topic="orders"), customer="acme")
+    browser = Browser(served)
+    assert "/subscriptions/app?customer=acme" in browser.get("/topics?customer=acme").text
+    for verb, is_paused in (("pause", True), ("resume", False)):
+        page = browser.get("/subscriptions/app?customer=acme")
+        assert f"/do/{verb}-subscription?name=app&amp;customer=acme" in page.text
+        preview = browser.get(f"/do/{verb}-subscription?name=app&customer=acme")
+        shown = re.sub("<[^>]*>", "", preview.text)
+        assert f"penstock subscriptions {verb} app --customer acme" in shown
+        before = client.subscriptions.get("app", customer="acme").subscription.is_paused
+        assert before is not is_paused, "a preview changes nothing"
+        browser.submit(preview)
+        found = client.subscriptions.get("app", customer="acme").subscription
+        assert found.is_paused is is_paused

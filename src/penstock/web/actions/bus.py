@@ -1,4 +1,4 @@
-"""Actions on subscriptions: redeliver messages since a time, remove the backlog."""
+"""Actions on subscriptions: pause, resume, redeliver messages since a time, remove the backlog."""
 
 from __future__ import annotations
 
@@ -46,11 +46,50 @@ def _purge(client: UseCaseGroups, values: Values) -> DeedOutcome:
     )
 
 
+def _pause(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    client.subscriptions.pause(values["name"], True, customer=values.get("customer") or None)
+    return DeedOutcome(
+        text="No message is delivered until you resume it. New messages are kept, within the "
+        "retention of the subscription; delivered ones can still be acknowledged."
+    )
+
+
+def _resume(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    client.subscriptions.pause(values["name"], False, customer=values.get("customer") or None)
+    return DeedOutcome(
+        text="Messages are delivered again; those that wait for a retry are due at once."
+    )
+
+
 def _page(values: Values) -> str:
     return address("subscriptions", values["name"], customer=values.get("customer") or None)
 
 
 BUS_ACTIONS: Final = (
+    Action(
+        name="pause-subscription",
+        question=lambda values: f"Pause {values.get('name')}?",
+        label=lambda _: "Pause",
+        deed=_pause,
+        command=lambda values: command_line(
+            "subscriptions", "pause", values["name"], customer=values.get("customer")
+        ),
+        back=_page,
+        fixed=("name", "customer"),
+        nav="topics",
+    ),
+    Action(
+        name="resume-subscription",
+        question=lambda values: f"Resume {values.get('name')}?",
+        label=lambda _: "Resume",
+        deed=_resume,
+        command=lambda values: command_line(
+            "subscriptions", "resume", values["name"], customer=values.get("customer")
+        ),
+        back=_page,
+        fixed=("name", "customer"),
+        nav="topics",
+    ),
     Action(
         name="seek-subscription",
         question=lambda values: f"Deliver messages of {values.get('name')} again?",

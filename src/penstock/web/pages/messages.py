@@ -58,7 +58,7 @@ def _topics(visit: Visit) -> TablePanel:
         ],
         rows=[
             [
-                Cell(text=one.name, href=address("topics", one.name)),
+                Cell(text=one.name, href=visit.link("topics", one.name)),
                 text(duration(one.retention)),
                 time_cell(one.created_at, small=f"by {one.created_by}" if one.created_by else ""),
             ]
@@ -96,7 +96,9 @@ def _backlog_cells(visit: Visit, found: BacklogRow | None) -> list[Cell]:
 
 
 def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
-    page = visit.client.subscriptions.list(topic=topic, customer=visit.customer, limit=PAGE_ROWS)
+    page = visit.client.subscriptions.list(
+        topic=topic, customer=visit.customer, limit=PAGE_ROWS, cursor=visit.get("subscriptions")
+    )
     backlogs = _waiting(visit)
     return TablePanel(
         title="Subscriptions",
@@ -113,7 +115,7 @@ def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
             [
                 Cell(
                     text=one.name,
-                    href=address("subscriptions", one.name),
+                    href=visit.link("subscriptions", one.name),
                     small=f"{one.kind} · {one.topic}",
                 ),
                 Cell(text="paused", state="paused")
@@ -124,6 +126,7 @@ def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
             ]
             for one in page.items
         ],
+        more=None if page.next_cursor is None else visit.here(subscriptions=page.next_cursor),
         empty=Empty(
             title="No subscription yet",
             text="A subscription keeps the messages of a topic for one consumer.",
@@ -139,7 +142,7 @@ def topic(visit: Visit) -> WebPage:
     return WebPage(
         title=one.name,
         nav="topics",
-        crumbs=[("/topics", "Topics")],
+        crumbs=[(visit.link("topics"), "Topics")],
         sentence=f"Messages are kept for {duration(one.retention)}.",
         main=[visit.panel("Subscriptions", lambda: _subscriptions(visit, one.name))],
         side=[
@@ -161,12 +164,12 @@ def subscription(visit: Visit) -> WebPage:
     return WebPage(
         title=one.name,
         nav="topics",
-        crumbs=[("/topics", "Topics"), (address("topics", one.topic), one.topic)],
+        crumbs=[(visit.link("topics"), "Topics"), (visit.link("topics", one.topic), one.topic)],
         state="paused" if one.is_paused else "complete",
         word="paused" if one.is_paused else "active",
         sentence=f"{number(waiting)} messages wait, {number(backlog.leased)} are delivered and "
         f"not yet acknowledged.",
-        actions=_deeds(visit, one.name),
+        actions=_deeds(visit, one.name, is_paused=one.is_paused),
         top=[
             FiguresPanel(
                 title="Backlog",
@@ -191,7 +194,7 @@ def subscription(visit: Visit) -> WebPage:
             FactsPanel(
                 title="Settings",
                 facts=[
-                    ("topic", Cell(text=one.topic, href=address("topics", one.topic))),
+                    ("topic", Cell(text=one.topic, href=visit.link("topics", one.topic))),
                     ("kind", text(one.kind)),
                     ("acknowledge within", text(duration(one.ack_deadline))),
                     ("attempts", text(number(one.max_attempts))),
@@ -209,11 +212,13 @@ def subscription(visit: Visit) -> WebPage:
     )
 
 
-def _deeds(visit: Visit, name: str) -> list[Button]:
-    made = [Button(label="Dead letters", href=address("dead-letters", subscription=name))]
+def _deeds(visit: Visit, name: str, *, is_paused: bool) -> list[Button]:
+    made = [Button(label="Dead letters", href=visit.link("dead-letters", subscription=name))]
     if visit.may_operate:
         about = {"name": name, "customer": visit.customer}
+        other = "resume" if is_paused else "pause"
         made += [
+            Button(label=f"{other.title()}…", href=address("do", f"{other}-subscription", **about)),
             Button(label="Purge…", href=address("do", "purge-subscription", **about)),
             Button(label="Deliver again…", href=address("do", "seek-subscription", **about)),
         ]
@@ -226,7 +231,7 @@ def message(visit: Visit) -> WebPage:
     return WebPage(
         title=f"message {one.message_id}",
         nav="topics",
-        crumbs=[("/topics", "Topics"), (address("topics", one.topic), one.topic)],
+        crumbs=[(visit.link("topics"), "Topics"), (visit.link("topics", one.topic), one.topic)],
         sentence=f"Published {visit.clock(one.publish_time)}; kept until "
         f"{visit.clock(one.expires_at)}.",
         main=[
@@ -243,7 +248,7 @@ def message(visit: Visit) -> WebPage:
                     [
                         Cell(
                             text=each.subscription,
-                            href=address("subscriptions", each.subscription),
+                            href=visit.link("subscriptions", each.subscription),
                             small=f"generation {each.generation}",
                         ),
                         text(each.state),

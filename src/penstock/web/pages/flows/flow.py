@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.detection.records import FlowRisk
-from penstock.flows.explain.records import Suggestion
+from penstock.flows.explain.records import ExplainedPhase, Suggestion
 from penstock.flows.gates.records import GateDecision, GateDependency
 from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
@@ -149,9 +149,10 @@ def flow(visit: Visit) -> WebPage:
         crumbs=[("/flows", "Flows")],
         state=style,
         word=f"{state} {_took(visit, one.created_at, one.ended_at)}",
-        sentence=phrase.summary,
+        sentence=f"{_standing(phrase.phases)}{phrase.summary}",
         actions=_flow_actions(visit, detail),
         pipe=pipe_of(detail, order),
+        columns="mix",
         main=[
             visit.panel(
                 "Why",
@@ -185,6 +186,18 @@ def flow(visit: Visit) -> WebPage:
     )
 
 
+def _standing(phases: Sequence[ExplainedPhase]) -> str:
+    """Return what holds the flow up, or what it is doing, as a first sentence; may be empty."""
+    for states in (("BLOCKED", "FAILED"), ("WAITING",), ("IN_PROGRESS",)):
+        for phase in phases:
+            if phase.state in states:
+                why = phase.headline or next(iter(phase.sentences), "")
+                return (
+                    f"{phase.phase} is {phase.word}{f': {why}' if why else ''}".rstrip(".") + ". "
+                )
+    return ""
+
+
 def _risk(visit: Visit, flow: Flow) -> FlowRisk | None:
     try:
         return visit.client.detections.risk(flow.flow_id) if flow.ended_at is None else None
@@ -212,7 +225,11 @@ def _flow_actions(visit: Visit, detail: FlowDetail) -> list[Button]:
             label="Trigger again…",
             href=address("do", "trigger", mode=one.mode, force="yes", **about),
             icon="retry",
-        )
+        ),
+        Button(
+            label="Replay from…",
+            href=address("do", "replay-flow", mode=one.mode, **about),
+        ),
     ]
     held = next((p for p in detail.phases if p.state in ("WAITING", "BLOCKED")), None)
     if one.ended_at is None and held is not None:
