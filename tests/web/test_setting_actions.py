@@ -85,7 +85,8 @@ class TestLimit:
         limits, browser = served.harness.client.limits, Browser(served)
         limits.declare("crm", capacity=3)
         asked = browser.get("/do/set-limit?name=crm")
-        for fields in ({"capacity": "many"}, {"capacity": "-1"}, {"rate": "nan"}, {"rate": "0"}):
+        wrong = ("capacity", "many"), ("capacity", "-1"), ("capacity", "9" * 500), ("rate", "nan")
+        for fields in [*({name: value} for name, value in wrong), {"rate": "inf"}, {"rate": "0"}]:
             refused = filled(browser, asked, **fields)
             assert 'role="alert"' in refused.text, fields
             assert "Change the limit</button>" not in refused.text

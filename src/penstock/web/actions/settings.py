@@ -6,6 +6,7 @@ changed. The first form shows the current settings, the second the preview.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from penstock.client import UseCaseGroups
@@ -18,6 +19,7 @@ from penstock.web.actions.work import WHY
 from penstock.web.parts import address
 from penstock.web.words import duration, number, plural
 
+DIGITS_MAX: Final = 20
 KEPT: Final = "as it is"
 ENTER: Final = "Enter what to change; an empty field keeps its setting."
 
@@ -152,10 +154,14 @@ def _change(before: str, after: str) -> str:
 
 
 def _number(name: str, given: str, kind: type[int] | type[float]) -> float:
+    expected = "a whole number" if kind is int else "a number"
     try:
-        return kind(given.strip())
+        found = kind(given[:DIGITS_MAX].strip())
     except ValueError:
-        raise InvalidInput(name, "a whole number" if kind is int else "a number", given) from None
+        raise InvalidInput(name, expected, given) from None
+    if len(given) > DIGITS_MAX or not math.isfinite(found):
+        raise InvalidInput(name, expected, given)
+    return found
 
 
 _LABELS: Final = {
