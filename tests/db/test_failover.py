@@ -86,23 +86,24 @@ def test_demoted_server(open_store: OpenStore) -> None:
         assert connection.execute("SHOW transaction_read_only").fetchone() == ("off",)
 
 
-@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.postgres
 def test_read_only_server(
-    open_store: OpenStore, pg_server: DatabaseServer, pg_migrated_name: str
+    pg_server: DatabaseServer, pg_migrated_dsn: str, pg_migrated_name: str
 ) -> None:
     """If no server accepts writes, they fail as unavailable; reads continue."""
-    store, name = open_store(clock=None), pg_migrated_name
+    store, name = PostgresStore(pg_migrated_dsn), pg_migrated_name  # with new connections only
     add(store, "before")
     with psycopg.connect(pg_server.dsn(), autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         try:
-            store._pool.forget_idle()  # type: ignore[attr-defined]
+            store._pool.forget_idle()
             with pytest.raises(StoreUnavailable, match="read-only"):
                 add(store, "after")
             assert has(store, "before")
         finally:
             admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     add(store, "after")
+    store.close()
 
 
 def test_last_host_first(pg_server: DatabaseServer) -> None:
