@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from penstock.client import UseCaseGroups
@@ -46,18 +47,15 @@ def _purge(client: UseCaseGroups, values: Values) -> DeedOutcome:
     )
 
 
-def _pause(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    client.subscriptions.pause(values["name"], True, customer=values.get("customer") or None)
+def _set_paused(client: UseCaseGroups, values: Values, *, is_paused: bool) -> DeedOutcome:
+    customer = values.get("customer") or None
+    client.subscriptions.pause(values["name"], is_paused, customer=customer)
+    if not is_paused:
+        text = "Messages are delivered again; those that wait for a retry are due at once."
+        return DeedOutcome(text=text)
     return DeedOutcome(
         text="No message is delivered until you resume it. New messages are kept, within the "
         "retention of the subscription; delivered ones can still be acknowledged."
-    )
-
-
-def _resume(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    client.subscriptions.pause(values["name"], False, customer=values.get("customer") or None)
-    return DeedOutcome(
-        text="Messages are delivered again; those that wait for a retry are due at once."
     )
 
 
@@ -65,31 +63,25 @@ def _page(values: Values) -> str:
     return address("subscriptions", values["name"], customer=values.get("customer") or None)
 
 
+def _switch(verb: str, *, is_paused: bool) -> Action:
+    """Return the action that pauses or resumes a subscription."""
+    return Action(
+        name=f"{verb}-subscription",
+        question=lambda values: f"{verb.title()} {values.get('name')}?",
+        label=lambda _: verb.title(),
+        deed=partial(_set_paused, is_paused=is_paused),
+        command=lambda values: command_line(
+            "subscriptions", verb, values["name"], customer=values.get("customer")
+        ),
+        back=_page,
+        fixed=("name", "customer"),
+        nav="topics",
+    )
+
+
 BUS_ACTIONS: Final = (
-    Action(
-        name="pause-subscription",
-        question=lambda values: f"Pause {values.get('name')}?",
-        label=lambda _: "Pause",
-        deed=_pause,
-        command=lambda values: command_line(
-            "subscriptions", "pause", values["name"], customer=values.get("customer")
-        ),
-        back=_page,
-        fixed=("name", "customer"),
-        nav="topics",
-    ),
-    Action(
-        name="resume-subscription",
-        question=lambda values: f"Resume {values.get('name')}?",
-        label=lambda _: "Resume",
-        deed=_resume,
-        command=lambda values: command_line(
-            "subscriptions", "resume", values["name"], customer=values.get("customer")
-        ),
-        back=_page,
-        fixed=("name", "customer"),
-        nav="topics",
-    ),
+    _switch("pause", is_paused=True),
+    _switch("resume", is_paused=False),
     Action(
         name="seek-subscription",
         question=lambda values: f"Deliver messages of {values.get('name')} again?",
