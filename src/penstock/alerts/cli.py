@@ -49,11 +49,13 @@ def alerts() -> None:
 @click.option("--state", type=click.Choice(STATES), default="open", show_default=True,
               help="Filter by state.")  # fmt: skip
 @click.option("--since", metavar="TIME", help="Only alerts opened at or after this time.")
+@click.option("--sort", type=click.Choice(("newest", "severity")), default="newest",
+              show_default=True, help="Newest or most severe first.")  # fmt: skip
 @click.option("--limit", type=LIMIT, default=50, show_default=True,
               help="Maximum number of alerts.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, /, *, state: str, since: str | None, limit: int, **given: Any) -> None:
-    """List alerts with their suggested fixes, newest first."""
+    """List alerts with their suggested fixes."""
     chosen = cast("AlertState | None", None if state == "all" else state)
     with app.connect() as client:
         now = client.now()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeAlias
 
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.alerts.client.channels import NEWEST, AlertChannels
@@ -17,6 +18,7 @@ from penstock.alerts.records import (
     Silence,
     StoredAlert,
 )
+from penstock.alerts.severity import SEVERITIES, rank
 from penstock.alerts.store.silences import SilenceDraft, silence_end, silence_get, silence_list
 from penstock.alerts.store.silences import silence_put as silence_put_row
 from penstock.alerts.store.states import (
@@ -50,6 +52,10 @@ RuleFilter: TypeAlias = Annotated[
     Annotated[str, Meta(max_length=200)] | None,
     Meta(description="Return only alerts of this rule."),
 ]
+AlertOrder: TypeAlias = Annotated[
+    Literal["newest", "severity"],
+    Meta(description="`newest` first, or the highest `severity` and of that the newest first."),
+]
 AlertId: TypeAlias = Annotated[str, Meta(description="Id of the alert (`alert_…`).", max_length=64)]
 SilenceId: TypeAlias = Annotated[
     str, Meta(description="Id of the silence (`sil_…`).", max_length=64)
@@ -78,10 +84,13 @@ class Alerts(AlertChannels):
         customer: CustomerFilter = None,
         pipeline: PipelineFilter = None,
         since: Since = None,
+        sort: AlertOrder = "newest",
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[StoredAlert]:
-        """List alerts, newest first."""
+        """List alerts, newest or most severe first."""
+        if sort not in ("newest", "severity"):
+            raise InvalidInput("sort", "newest or severity", sort)
         given = {"state": state, "severity": severity, "rule": rule, "pipeline": pipeline}
         since_us = 0 if since is None else from_datetime(since)
         notified: dict[int, Any] = {}
@@ -90,8 +99,7 @@ class Alerts(AlertChannels):
             def body(tx: Tx) -> Sequence[AlertRow]:
                 key = self._names.customer_key(tx, customer)
                 wanted = AlertFilter(**given, customer_key=key, since=since_us)
-                before = after[0] if after else NEWEST
-                rows = alert_list(tx, wanted, before=before, limit=limit)
+                rows = _sorted_list(tx, wanted, sort, after, limit)
                 if tx.sees_all:
                     notified.update(alert_notified(tx, [row.alert_id for row in rows]))
                 return rows
@@ -104,9 +112,9 @@ class Alerts(AlertChannels):
             read,
             cursor=cursor,
             limit=limit,
-            position=lambda row: [row.alert_id],
+            position=lambda row: [row.alert_id, row.severity],
             record=lambda row: alert_record(row, notified.get(row.alert_id, ())),
-            filters={**given, "customer": customer, "since": since_us},
+            filters={**given, "customer": customer, "since": since_us, "sort": sort},
         )
 
     def get(self, alert_id: AlertId) -> StoredAlert:
@@ -241,7 +249,7 @@ class Alerts(AlertChannels):
         found: list[int] = []
         before = NEWEST
         for state in ("open", "acknowledged", "silenced"):
-            rows = alert_list(tx, _with_state(wanted, state), before=before, limit=SELECTED_MAX)
+            rows = alert_list(tx, replace(wanted, state=state), before=before, limit=SELECTED_MAX)
             found += [row.alert_id for row in rows]
         if selection.alert_ids is not None:
             return [one for one in found if one in named]
@@ -302,11 +310,17 @@ class Alerts(AlertChannels):
         return silence_record(row)
 
 
-def _with_state(wanted: AlertFilter, state: str) -> AlertFilter:
-    return AlertFilter(
-        state=state,
-        customer_key=wanted.customer_key,
-        severity=wanted.severity,
-        rule=wanted.rule,
-        pipeline=wanted.pipeline,
-    )
+def _sorted_list(
+    tx: Tx, wanted: AlertFilter, sort: str, after: Sequence[Any] | None, limit: int
+) -> Sequence[AlertRow]:
+    """Return alerts in an order, after the position of a row: its id and its severity."""
+    if sort == "newest":
+        return alert_list(tx, wanted, before=after[0] if after else NEWEST, limit=limit)
+    worst = rank(after[1]) if after else len(SEVERITIES) - 1
+    found: list[AlertRow] = []
+    for severity in SEVERITIES[worst::-1]:
+        if wanted.severity in (None, severity) and len(found) < limit:
+            before = after[0] if after and severity == after[1] else NEWEST
+            one = replace(wanted, severity=severity)
+            found += alert_list(tx, one, before=before, limit=limit - len(found))
+    return found

@@ -136,12 +136,13 @@ def _list(visit: Visit, state: Any) -> AlertsPanel:
         severity=severity,
         rule=visit.get("rule"),
         customer=visit.customer,
+        sort="severity",
         limit=ALERTS,
         cursor=visit.get("cursor"),
     )
     return AlertsPanel(
         title="Firing" if state == "open" else str(state).capitalize(),
-        lines=[_line(visit, alert) for alert in sorted(page.items, key=_rank)],
+        lines=[_line(visit, alert) for alert in page.items],
         more=visit.next_page(page.next_cursor),
         empty=Empty(
             title="Nothing fires" if state == "open" else f"None is {state}",
@@ -150,10 +151,6 @@ def _list(visit: Visit, state: Any) -> AlertsPanel:
             command="penstock alerts list" if state == "open" else "",
         ),
     )
-
-
-def _rank(alert: StoredAlert) -> int:
-    return RANK.get(alert.severity, 3)
 
 
 def _line(visit: Visit, alert: StoredAlert) -> AlertLine:

@@ -26,7 +26,9 @@ def needs_panel(visit: Visit, blocked: int | None) -> NeedsPanel:
     blocked: number of blocked flows; None if it is not known.
     """
     client = visit.client
-    firing = client.alerts.list(state="open", customer=visit.customer, limit=ALERTS_MAX).items
+    firing = client.alerts.list(
+        state="open", customer=visit.customer, sort="severity", limit=ALERTS_MAX
+    ).items
     found = [_alert_line(visit, alert) for alert in firing]
     known = " ".join(one.message for one in firing if one.rule.startswith("dead_letter"))
     grouped = list[NeedLine]()
