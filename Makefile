@@ -12,6 +12,8 @@ PYTHONS ?= python3.11 python3.12 python3.13
 RELEASE := .venv-release/.installed
 PROVE_MINUTES ?= 60
 TESTS ?=
+# More than the cores: many tests wait for a database, a server or a timer.
+TEST_PROCESSES ?= 4
 # Some containers forbid bytecode files; every program that a test starts would compile the package.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -27,10 +29,10 @@ demo: $(STAMP) ## Simulate a day of pipeline runs in your terminal: late data, f
 	$(BIN)/python -m penstock demo
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not slow and not seeded" $(TESTS)
 
 test-all: $(STAMP) ## Run all tests of this environment, the slow ones too, each with its full effort
-	PENSTOCK_TEST_FULL=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not gcp" --timeout 1200 $(TESTS)
+	PENSTOCK_TEST_FULL=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not gcp" --timeout 1200 $(TESTS)
 
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
 	$(BIN)/python -m pytest -n 2 -m ui tests/web
@@ -70,7 +72,7 @@ test-gcp: $(STAMP) ## Test BigQuery with Google's client against an emulator, wh
 
 coverage: $(STAMP) ## Run the tests under coverage; fail below the floor in pyproject.toml
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal -m "not slow" --timeout 1200 $(TESTS)
+	$(BIN)/coverage run -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not slow" --timeout 1200 $(TESTS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

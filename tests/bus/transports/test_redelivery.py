@@ -261,6 +261,6 @@ def test_a_mixed_batch(rig: Rig) -> None:
     )  # fmt: skip
     assert results == [DONE] * 4
     assert rig.bus.ack("work", [d.ack_id for d in got]) == [STALE] * 4 + [DONE] * 2
-    assert bodies(rig.pull("work.dead")) == ["a", "b"]
+    assert sorted(bodies(rig.pull("work.dead"))) == ["a", "b"]
     rig.pass_seconds(10)
     assert bodies(rig.pull()) == ["c", "d"]
