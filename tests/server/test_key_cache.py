@@ -62,14 +62,24 @@ def test_revoked_while_it_waits(
     def poll() -> None:
         replies.append(served.by("leaver").post(path, body))
 
+    checking, go_on = threading.Event(), threading.Event()
+    check = KeyCache.check_again
+
+    def check_later(keys: KeyCache, text: str) -> None:
+        checking.set()
+        assert go_on.wait(60)
+        check(keys, text)
+
+    monkeypatch.setattr(KeyCache, "check_again", check_later)
     thread = threading.Thread(target=poll)
     thread.start()
-    waiting(served, 1)
+    assert checking.wait(60)  # nothing was found at first, and the next attempt begins
     client.keys.revoke(made.info.key_id)
     if route == "claim":
         served.harness.submit("outside")
     else:
         served.by("operator").ok("POST", "/topics/orders/publish", {"messages": [{"data": "eA=="}]})
+    go_on.set()
     thread.join(60)
     assert replies[0].status == 401
     body["wait_seconds"] = 0
