@@ -169,6 +169,7 @@ class CauseLine:
     at: datetime | None = None
     """Earliest time at which it can clear."""
     is_root: bool = False
+    button: Button | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

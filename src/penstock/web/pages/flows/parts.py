@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.client import Client
-from penstock.flows.explain.records import CauseTree
+from penstock.flows.explain.records import CauseTree, Suggestion
 from penstock.flows.records import Flow, FlowDetail, FlowPhase, PhaseMark
-from penstock.web.parts import CauseLine, FlowLine, Segment, TreePanel, address
+from penstock.web.pages.flows.deeds import button_of
+from penstock.web.parts import Button, CauseLine, FlowLine, Segment, TreePanel, address
 from penstock.web.visit import Visit
 from penstock.web.words import GATES, appearance, duration, word
 
@@ -131,7 +132,15 @@ def _outlook(visit: Visit, flow: Flow) -> str:
     return " · ".join(parts) + lacking
 
 
-def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
+def suggested_button(visit: Visit, offer: Suggestion | None) -> Button | None:
+    """Return the button of a suggested action; None if this page shows it already."""
+    if offer is None:
+        return None
+    made = button_of(offer.action, offer.arguments, may_operate=visit.may_operate)
+    return None if made is not None and made.href == visit.path else made
+
+
+def tree_of(visit: Visit, tree: CauseTree, *, is_open: bool = True) -> TreePanel:
     """Return a tree of causes as a panel; `is_open` is False for an ended subject.
 
     Only leaves say what clears them; the deepest is the root cause.
@@ -153,6 +162,7 @@ def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
                 else "",
                 at=cause.earliest_at,
                 is_root=index == root,
+                button=suggested_button(visit, cause.action),
             )
             for index, cause in enumerate(tree.causes)
         ],

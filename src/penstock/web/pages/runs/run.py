@@ -59,7 +59,7 @@ def run(visit: Visit) -> WebPage:
     parts: list[Any] = []
     if one.state not in ENDED:
         parts.append(
-            visit.panel("Why", lambda: tree_of(visit.client.diagnostics.why_run(one.run_id)))
+            visit.panel("Why", lambda: tree_of(visit, visit.client.diagnostics.why_run(one.run_id)))
         )
     if detail.progress is not None:
         parts.insert(0, _progress(visit, detail))
