@@ -448,6 +448,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """The page before or after this one: `rel` is prev or next, as in HTML."""
+
+    rel: str
+    href: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebPage:
     """A page: its navigation entry, summary, actions and panels."""
 
@@ -460,6 +469,7 @@ class WebPage:
     word: str = ""
     sentence: str | Sequence[str | Link] = ""
     actions: Sequence[Button] = ()
+    neighbours: Sequence[Neighbour] = ()
     choices: Sequence[Choice] = ()
     filters: Sequence[Filter] = ()
     kept: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
 from penstock.web.pages.data import journal_text
 from penstock.web.pages.flows.forecast import risk_panel
+from penstock.web.pages.flows.neighbours import flow_neighbours
 from penstock.web.pages.flows.parts import (
     marks_pipe,
     phase_order,
@@ -159,6 +160,7 @@ def flow(visit: Visit) -> WebPage:
         word=f"{state} {_took(visit, one.created_at, one.ended_at)}",
         sentence=f"{_standing(phrase.phases)}{phrase.summary}",
         actions=_flow_actions(visit, detail),
+        neighbours=flow_neighbours(visit, one),
         pipe=pipe_of(detail, order),
         columns="mix",
         main=[

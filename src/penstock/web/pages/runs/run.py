@@ -11,6 +11,7 @@ from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPanel
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text, error_panel, journal_text
+from penstock.web.pages.flows.neighbours import run_neighbours
 from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
     Button,
@@ -81,6 +82,7 @@ def run(visit: Visit) -> WebPage:
         word=cell.text,
         sentence=_sentence(visit, detail),
         actions=_actions(visit, one),
+        neighbours=run_neighbours(visit, one),
         main=parts,
         side=[
             _ways(visit, one),
