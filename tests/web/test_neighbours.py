@@ -49,3 +49,14 @@ def test_a_run_leads_to_the_runs_of_its_config(served: ServedApi) -> None:
     alone = next(one for one in runs if one.config_id is None and one.flow_id is None)
     assert linked(browser.get(f"/runs/{alone.run_id}").text) == {}
     assert made.runs
+
+
+def test_explanations_name_the_zone_of_their_times(served: ServedApi) -> None:
+    made = scene(served.harness, "acme")
+    page = Browser(served).get(f"/flows/{made.flows.blocked}")
+    tree = served.harness.client.diagnostics.why_flow(made.flows.blocked)
+    assert any(re.search(r"\d\d:\d\d", cause.text) for cause in tree.causes)
+    assert f'<span class="dim">times in {tree.timezone}</span>' in page.text
+    ended = next(one for one in served.harness.client.runs.list(state="FAILED").items)
+    shown = Browser(served).get(f"/runs/{ended.run_id}").text
+    assert re.search(r'ended at <time datetime="[0-9T:Z-]*">', shown)

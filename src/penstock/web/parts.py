@@ -180,6 +180,7 @@ class TreePanel:
     title: str
     causes: Sequence[CauseLine]
     earliest: datetime | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.detection.records import FlowRisk
-from penstock.flows.explain.records import ExplainedPhase, Suggestion
+from penstock.flows.explain.records import ExplainedPhase, FlowExplanation, Suggestion
 from penstock.flows.gates.records import GateDecision, GateDependency
 from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
@@ -22,6 +22,7 @@ from penstock.web.pages.flows.parts import (
     state_of,
     suggested_button,
     tree_of,
+    zone_note,
 )
 from penstock.web.pages.flows.timeline import timeline
 from penstock.web.pages.lists import (
@@ -158,7 +159,7 @@ def flow(visit: Visit) -> WebPage:
         crumbs=[("/flows", "Flows")],
         state=style,
         word=f"{state} {_took(visit, one.created_at, one.ended_at)}",
-        sentence=f"{_standing(phrase.phases)}{phrase.summary}",
+        sentence=_sentence(phrase),
         actions=_flow_actions(visit, detail),
         neighbours=flow_neighbours(visit, one),
         pipe=pipe_of(detail, order),
@@ -196,6 +197,13 @@ def flow(visit: Visit) -> WebPage:
             ),
         ],
     )
+
+
+def _sentence(phrase: FlowExplanation) -> str:
+    """Return where the flow stands, with the zone of the times in it."""
+    told = f"{_standing(phrase.phases)}{phrase.summary}"
+    zone = zone_note(phrase.timezone, told)
+    return f"{told} ({zone})" if zone else told
 
 
 def _standing(phases: Sequence[ExplainedPhase]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -32,6 +33,7 @@ CAUSE_ICONS: Final = {
     "worker": "n-system",
     "processor": "n-runs",
 }
+_TIME: Final = re.compile(r"\b\d\d:\d\d\b")
 LIVE: Final = ("WAITING", "BLOCKED", "IN_PROGRESS", "FAILED")
 
 
@@ -132,6 +134,14 @@ def _outlook(visit: Visit, flow: Flow) -> str:
     return " · ".join(parts) + lacking
 
 
+def zone_note(timezone: str, *sentences: str) -> str:
+    """Return the time zone of the times within explanations; empty if there are none.
+
+    They are in the zone of the pipeline, whatever the page's switch says.
+    """
+    return f"times in {timezone}" if any(_TIME.search(one) for one in sentences) else ""
+
+
 def suggested_button(visit: Visit, offer: Suggestion | None) -> Button | None:
     """Return the button of a suggested action; None if this page shows it already."""
     if offer is None:
@@ -151,6 +161,7 @@ def tree_of(visit: Visit, tree: CauseTree, *, is_open: bool = True) -> TreePanel
     return TreePanel(
         title="What stands in the way" if is_open else "Nothing stands in the way",
         earliest=tree.earliest_at,
+        note=zone_note(tree.timezone, *[cause.text for cause in tree.causes]),
         causes=[
             CauseLine(
                 depth=cause.depth,
