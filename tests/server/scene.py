@@ -198,6 +198,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         f"/pipeline-runs/{s.runs['running']}/state",
         None,
     ),
+    "POST /api/v1/pipeline-runs/{run_id}/log": lambda s: (
+        f"/pipeline-runs/{s.runs['running']}/log",
+        s.held("running", lines=[{"text": "half done"}]),
+    ),
     "POST /api/v1/pipeline-runs/{run_id}/state": lambda s: (
         f"/pipeline-runs/{s.runs['running']}/state",
         s.held("running", state={"page": 7}),

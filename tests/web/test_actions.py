@@ -160,6 +160,8 @@ def test_every_other_action_works(served: ServedApi) -> None:
         ("silence", f"alert_id={first_alert(served.harness)}", {"reason": "known", "lasts": "1h"}),
         ("end-silence", f"silence_id={made.alerts.silence}", {}),
         ("resolve-alert", f"alert_id={first_alert(served.harness)}", {}),
+        ("recheck", f"pipeline=daily&flow_id={made.flows.blocked}&customer=acme", {}),
+        ("check-gate", f"pipeline=daily&phase=analytics&flow_id={made.flows.blocked}", {}),
         ("replay-flow", "pipeline=daily&partition=2025-11-10&customer=acme&force=1", {}),
         ("backfill", "", {"pipeline": "daily", "partitions": "2025-10-01 2025-10-02",
                           "customer": "acme"}),

@@ -20,7 +20,6 @@ from penstock.web.charts import (
     spark,
     steps,
 )
-from penstock.web.pages.flows.deeds import button_of
 
 COUNTS = st.lists(
     st.builds(Count, label=st.just("07:00Z"), up=st.integers(0, 10**7), down=st.integers(0, 10**5)),
@@ -106,21 +105,3 @@ def test_a_chart_without_data_is_drawn() -> None:
 @pytest.mark.parametrize(("x", "expected"), [(0, "start"), (50, "middle"), (99, "end")])
 def test_texts_are_anchored_inside(x: float, expected: str) -> None:
     assert anchored(x) == expected
-
-
-@pytest.mark.parametrize(
-    ("command", "href"),
-    [
-        ("penstock runs retry run_5n8kq0v3", "/do/retry-run?run_id=run_5n8kq0v3"),
-        ("penstock override grant nba 2025-12-30 --phase raw --expires 4h --reason WHY",
-         "/do/override?pipeline=nba&partition=2025-12-30&phase=raw&expires=4h"),
-        ("penstock gate check nba 2025-12-30 raw", None),
-        ("penstock runs retry 'unclosed", None),
-        ("rm -rf /", None),
-    ],
-)  # fmt: skip
-def test_a_suggested_command_has_the_button_that_does_the_same(
-    command: str, href: str | None
-) -> None:
-    found = button_of(command)
-    assert (None if found is None else found.href) == href

@@ -72,3 +72,27 @@ def test_tokens_are_bound_to_session_action_and_subject() -> None:
         assert previewed(b"s", session, action, fixed, shown) is None
     assert previewed(b"s", "one", "replay", {"a": "1"}, shown.replace(".5.", ".6.")) is None
     assert previewed(b"s", "one", "replay", {"a": "1"}, "x") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("07:15:09Z", "2026-01-03T07:15:09Z"),
+        ("07:15Z", "2026-01-03T07:15:00Z"),
+        ("30 Dec 23:59Z", "2025-12-30T23:59:00Z"),
+        ("2 Feb 00:10Z", "2026-02-02T00:10:00Z"),
+        ("2024-02-29 12:00Z", "2024-02-29T12:00:00Z"),
+    ],
+)
+def test_a_time_in_a_sentence_can_follow_the_pages_zone(said: str, meant: str) -> None:
+    now = datetime(2026, 1, 3, 9, tzinfo=UTC)
+    made = linked(f"<i> ended at {said}.", now)
+    assert made == f'&lt;i&gt; ended at <time datetime="{meant}">{said}</time>.'
+    assert "<time" not in linked(f"ended at {said}")
+    assert "<time" not in linked("at 99:99Z or 07:15", now)
+
+
+def test_what_clock_writes_is_found_again() -> None:
+    now = datetime(2026, 1, 3, 9, tzinfo=UTC)
+    for at in (now, now - timedelta(days=40), now - timedelta(days=800)):
+        assert f'datetime="{at:%Y-%m-%dT%H:%M:%SZ}"' in linked(words.clock(at, now), now)

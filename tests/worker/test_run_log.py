@@ -16,11 +16,11 @@ from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import RunEnd
 from penstock.runs.store.finish import run_end_many
-from penstock.runs.store.logs import run_log_list
+from penstock.runs.store.logs import ENTRY_MAX, run_log_list
 from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
-from penstock.worker.execution.run_log import ENTRIES_HEAD, ENTRIES_TAIL, ENTRY_MAX, RunLog
+from penstock.worker.execution.run_log import ENTRIES_HEAD, ENTRIES_TAIL, RunLog
 from penstock.worker.worker_core import WorkerCore
 from tests.worker import process_bodies
 from tests.worker.kit import Running, steps_of, submit
@@ -119,10 +119,15 @@ class TestWhatIsKept:
         first = [entry.message for entry in log.take()]
         assert first == [str(n) for n in range(ENTRIES_HEAD)]
         assert log.take() == []
-        note, *last = [entry.message for entry in log.take(is_end=True)]
+        note, *last = [entry.message for entry in log.tail()]
         assert note == "234 entries were not kept"
         assert last == [str(n) for n in range(total - ENTRIES_TAIL, total)]
-        assert log.take(is_end=True) == []
+        assert log.tail() == []  # nothing new
+        log.add(logging.INFO, "l", "newest")
+        note, *last = [entry.message for entry in log.tail()]
+        assert (note, last[-1]) == ("235 entries were not kept", "newest")
+        assert len(last) == ENTRIES_TAIL
+        assert log.take() == []
 
 
 class TestStoring:
@@ -151,6 +156,26 @@ class TestStoring:
         steps.running.clear()
         steps.flush_once()
         assert [entry[2] for entry in entries_of(store, run_id)] == ["one", "two"]
+
+    def test_a_heartbeat_stores_the_newest_of_many(self, store: Store, clock: VirtualClock) -> None:
+        """The newest entries of a long log are seen while the run executes, and each once."""
+        steps, context = self._running(store, clock)
+        run_id = context.held.run_id
+        total = ENTRIES_HEAD + ENTRIES_TAIL + 7
+        for number in range(total):
+            context.log.info("%d", number)
+        steps.heartbeat_once()
+        seen = [entry[2] for entry in entries_of(store, run_id)]
+        assert seen[ENTRIES_HEAD - 1 : ENTRIES_HEAD + 1] == ["499", "7 entries were not kept"]
+        assert (seen[-1], len(seen)) == (str(total - 1), total - 6)
+        context.log.info("last")
+        steps.ends.add([steps.conclude_value(context, None, clock.monotonic())])
+        steps.running.clear()
+        steps.flush_once()
+        seen = [entry[2] for entry in entries_of(store, run_id)]
+        assert seen[ENTRIES_HEAD] == "8 entries were not kept"
+        assert seen[-2:] == [str(total - 1), "last"]
+        assert len(seen) == len(set(seen)) == total - 6
 
     def test_a_stale_holder_stores_none(self, store: Store, clock: VirtualClock) -> None:
         """Once the run belongs to another holder, entries of the old one are ignored."""

@@ -7,12 +7,11 @@ and the API and the CLI show the same tree.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
-from penstock.flows.explain.records import Suggestion
+from penstock.flows.explain.commands import suggestion
 from penstock.flows.explain.times import LocalClock, format_times
 from penstock.flows.explain.why import Cause, Clears, joined
 
@@ -94,8 +93,11 @@ def why_message(message: MessageFact, local: LocalClock) -> Cause:
     ]
     if not children:
         text = f"{message.topic} has no subscription"
-        offer = _command(
-            "subscriptions", "create", "NAME", "--topic", message.topic, does="create one"
+        offer = suggestion(
+            ["subscriptions", "create", "NAME", "--topic", message.topic],
+            "create one",
+            "subscriptions.declare",
+            topic=message.topic,
         )
         children.append(Cause(kind="topic", text=text, clears=Clears.PERSON, offer=offer))
     pending = any(child.clears is not Clears.NEVER for child in children)
@@ -122,7 +124,12 @@ def why_subscription(sub: SubscriptionFact, local: LocalClock) -> Cause:
     if sub.dead_letters:
         verb = "is a dead letter" if sub.dead_letters == 1 else "are dead letters"
         text = f"{sub.dead_letters:,} of its messages {verb}"
-        offer = _command("dlq", "list", "--subscription", sub.name, does="list them")
+        offer = suggestion(
+            ["dlq", "list", "--subscription", sub.name],
+            "list them",
+            "dead_letters.list",
+            subscription=sub.name,
+        )
         children.append(Cause(kind="dead_letter", text=text, clears=Clears.PERSON, offer=offer))
     text = f"{sub.name} ({sub.kind}, topic {sub.topic}) has no waiting messages"
     if sub.oldest_at is not None:
@@ -207,7 +214,12 @@ def _dead(sub: SubscriptionFact, delivery: DeliveryFact, local: LocalClock) -> C
         text += "; its dead letter is no longer open"
         return Cause(kind="dead_letter", text=text, clears=Clears.NEVER, since=delivery.at)
     error = f": {delivery.last_error}" if delivery.last_error else ""
-    offer = _command("dlq", "replay", delivery.dead_letter_id, does="deliver it again")
+    offer = suggestion(
+        ["dlq", "replay", delivery.dead_letter_id],
+        "deliver it again",
+        "dead_letters.replay",
+        dead_letter_id=delivery.dead_letter_id,
+    )
     return Cause(
         kind="dead_letter",
         text=f"{text}{error}",
@@ -220,8 +232,13 @@ def _dead(sub: SubscriptionFact, delivery: DeliveryFact, local: LocalClock) -> C
 def _standstill(sub: SubscriptionFact) -> Iterator[Cause]:
     """Yield causes that block all messages of a subscription."""
     if sub.is_paused:
-        offer = _command(
-            "subscriptions", "resume", sub.name, *_owner(sub), does="deliver messages again"
+        offer = suggestion(
+            ["subscriptions", "resume", sub.name, *_owner(sub)],
+            "deliver messages again",
+            "subscriptions.pause",
+            name=sub.name,
+            customer_id=sub.customer,
+            is_paused=False,
         )
         yield Cause(kind="pause", text=f"{sub.name} is paused", clears=Clears.PERSON, offer=offer)
     for alert in sub.alerts:
@@ -230,9 +247,3 @@ def _standstill(sub: SubscriptionFact) -> Iterator[Cause]:
 
 def _owner(sub: SubscriptionFact) -> Sequence[str]:
     return [] if sub.customer is None else ["--customer", sub.customer]
-
-
-def _command(*parts: str, does: str) -> Suggestion:
-    return Suggestion(
-        command=" ".join(["penstock", *(shlex.quote(part) for part in parts)]), does=does
-    )

@@ -34,6 +34,12 @@ class LogPanel:
     total: int = 0
     kept: str = ""
     """Log level that the search form keeps."""
+    older: str | None = None
+    """Address of the lines before those shown."""
+    newest: str | None = None
+    """Address of the newest lines, if older ones are shown."""
+    is_tail: bool = False
+    """Whether new lines are added at the end while the page is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,6 +169,7 @@ class CauseLine:
     at: datetime | None = None
     """Earliest time at which it can clear."""
     is_root: bool = False
+    button: Button | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +180,7 @@ class TreePanel:
     title: str
     causes: Sequence[CauseLine]
     earliest: datetime | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,6 +449,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """The page before or after this one: `rel` is prev or next, as in HTML."""
+
+    rel: str
+    href: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebPage:
     """A page: its navigation entry, summary, actions and panels."""
 
@@ -459,6 +470,7 @@ class WebPage:
     word: str = ""
     sentence: str | Sequence[str | Link] = ""
     actions: Sequence[Button] = ()
+    neighbours: Sequence[Neighbour] = ()
     choices: Sequence[Choice] = ()
     filters: Sequence[Filter] = ()
     kept: Mapping[str, str] = field(default_factory=dict)

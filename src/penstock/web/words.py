@@ -135,19 +135,19 @@ def clock(at: datetime, now: datetime) -> str:
     if at.date() == now.date():
         return f"{at.hour:02}:{at.minute:02}:{at.second:02}Z"
     if abs((at - now).days) < NEAR_DAYS:
-        return f"{at.day} {_MONTHS[at.month - 1]} {at.hour:02}:{at.minute:02}Z"
+        return f"{at.day} {MONTHS[at.month - 1]} {at.hour:02}:{at.minute:02}Z"
     return at.strftime("%Y-%m-%d %H:%MZ")
 
 
 def in_full(at: datetime) -> str:
     """Return a time with date, seconds and zone."""
-    day = f"{_DAYS[at.weekday()]} {at.day:02} {_MONTHS[at.month - 1]} {at.year}"
+    day = f"{_DAYS[at.weekday()]} {at.day:02} {MONTHS[at.month - 1]} {at.year}"
     return f"{day} {at.hour:02}:{at.minute:02}:{at.second:02} UTC"
 
 
 # A page shows hundreds of times, and strftime takes several times as long.
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS: Final = (
+MONTHS: Final = (
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 )  # fmt: skip
 

@@ -83,9 +83,9 @@ class FinishQueue:
         """Queue ends."""
         self._queue.extend(finishes)
 
-    def keep(self, part: LogPart | None, report: RunReport | None) -> None:
+    def keep(self, parts: Sequence[LogPart], report: RunReport | None) -> None:
         """Keep the log entries and actions of a run until its end is stored."""
-        self._kept.keep(part, report)
+        self._kept.keep(parts, report)
 
     def tokens(self) -> set[int]:
         """Return the tokens of the runs whose ends are queued."""

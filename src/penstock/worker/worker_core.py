@@ -219,7 +219,7 @@ class WorkerCore:
     def finish_of(self, context: RunContext, outcome: AttemptOutcome) -> RunEnd:
         """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
-        self.ends.keep(context.take_entries(is_end=True), context.take_report())
+        self.ends.keep(context.take_entries(), context.take_report())
         try:
             return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
         except Exception as error:

@@ -1,12 +1,15 @@
 """Suggested commands: copy-paste command lines that fix what an explanation describes.
 
-Commands are quoted for a shell and name the customer unless it is the default customer.
+Commands are quoted for a shell and name the customer unless it is the default customer. Each also
+names the API's operation that does the same, with its arguments.
 `flows.explain.explain` and `flows.explain.why` choose which commands to suggest.
 """
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from typing import Any
 
 from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.flows.explain.facts import (
@@ -20,8 +23,17 @@ from penstock.flows.explain.facts import (
 from penstock.flows.explain.records import Suggestion
 
 
-def _command(*parts: str) -> str:
-    return " ".join(["penstock", *(shlex.quote(part) for part in parts)])
+def suggestion(
+    parts: Sequence[str], does: str, action: str | None = None, **arguments: Any
+) -> Suggestion:
+    """Return a suggested command and the operation of the API that does the same.
+
+    arguments: by their names in the API; those that are None are omitted.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return Suggestion(
+        command=shlex.join(["penstock", *parts]), does=does, action=action, arguments=given
+    )
 
 
 def customer_option(customer: str) -> list[str]:
@@ -29,16 +41,48 @@ def customer_option(customer: str) -> list[str]:
     return [] if customer == DEFAULT_CUSTOMER else ["--customer", customer]
 
 
-def config_option(flow: FlowFact) -> list[str]:
-    """Return the `--config-id` option; empty for a flow that belongs to no config."""
-    return [] if flow.config is None else ["--config-id", flow.config]
+def _config_option(config_id: str | None) -> list[str]:
+    return [] if config_id is None else ["--config-id", config_id]
 
 
-def trigger(pipeline: str, partition: str, customer: str, *more: str, does: str) -> Suggestion:
+def trigger(
+    pipeline: str,
+    partition: str,
+    customer: str,
+    *,
+    does: str,
+    phase: str | None = None,
+    mode: str | None = None,
+    config_id: str | None = None,
+) -> Suggestion:
     """Suggest starting a flow, or part of one."""
-    return Suggestion(
-        command=_command("trigger", pipeline, partition, *more, *customer_option(customer)),
-        does=does,
+    more = [] if phase is None else [phase]
+    more += [] if mode is None else ["--mode", mode]
+    more += [*_config_option(config_id), *customer_option(customer)]
+    return suggestion(
+        ["trigger", pipeline, partition, *more],
+        does,
+        "flows.trigger",
+        pipeline_template=pipeline,
+        partition=partition,
+        customer_id=customer,
+        phases=None if phase is None else [phase],
+        mode=mode,
+        config_id=config_id,
+    )
+
+
+def preview_trigger(pipeline: str, partition: str, customer: str, mode: str | None) -> Suggestion:
+    """Suggest showing what a trigger would start."""
+    more = [*([] if mode is None else ["--mode", mode]), "--dry-run", *customer_option(customer)]
+    return suggestion(
+        ["trigger", pipeline, partition, *more],
+        "see what would start",
+        "previews.trigger",
+        pipeline_template=pipeline,
+        partition=partition,
+        customer_id=customer,
+        mode=mode,
     )
 
 
@@ -48,12 +92,27 @@ def trigger_phase(flow: FlowFact, phase: str) -> Suggestion:
         flow.pipeline,
         flow.partition,
         flow.customer,
-        phase,
-        "--mode",
-        flow.mode,
-        *config_option(flow),
+        phase=phase,
+        mode=flow.mode,
+        config_id=flow.config,
         does=f"start {phase} manually, in a new generation that supersedes this one; "
         "its gate still decides",
+    )
+
+
+def replay_from(flow: FlowFact, phase: str) -> Suggestion:
+    """Suggest running a flow again from a phase that failed."""
+    more = [*_config_option(flow.config), *customer_option(flow.customer)]
+    return suggestion(
+        ["replay", flow.pipeline, flow.partition, "--from", phase, "--mode", flow.mode, *more],
+        f"run the flow again from {phase}; first shows what will run and be overwritten",
+        "recovery.replay",
+        pipeline_template=flow.pipeline,
+        partition=flow.partition,
+        customer_id=flow.customer,
+        from_phase=phase,
+        mode=flow.mode,
+        config_id=flow.config,
     )
 
 
@@ -63,132 +122,154 @@ def produce_again(flow: FlowFact, made: ProducerFact) -> Suggestion:
         flow.pipeline,
         flow.partition,
         flow.customer,
-        made.phase,
-        "--mode",
-        flow.mode,
+        phase=made.phase,
+        mode=flow.mode,
         does=f"run {made.processor}, which produces {made.table}, again in a new generation",
     )
 
 
 def recheck(flow: FlowFact, phase: str) -> Suggestion:
     """Suggest evaluating a blocked gate again."""
-    command = _command(
-        "gate", "recheck", flow.pipeline, flow.partition, phase, *customer_option(flow.customer)
+    where = [flow.pipeline, flow.partition, phase, *customer_option(flow.customer)]
+    return suggestion(
+        ["gate", "recheck", *where],
+        f"evaluate the gate of {phase} again now",
+        "gates.recheck",
+        pipeline_template=flow.pipeline,
+        partition=flow.partition,
+        phase=phase,
+        customer_id=flow.customer,
+        flow_id=flow.flow_id,
     )
-    return Suggestion(command=command, does=f"evaluate the gate of {phase} again now")
 
 
 def check(flow: FlowFact, phase: str) -> Suggestion:
     """Suggest probing the data of a phase now."""
-    command = _command(
-        "gate",
-        "check",
-        flow.pipeline,
-        flow.partition,
-        phase,
-        "--mode",
-        flow.mode,
-        *customer_option(flow.customer),
+    where = [flow.pipeline, flow.partition, phase, "--mode", flow.mode]
+    return suggestion(
+        ["gate", "check", *where, *customer_option(flow.customer)],
+        f"probe the data of {phase} now; changes nothing",
+        "gates.check",
+        pipeline_template=flow.pipeline,
+        partition=flow.partition,
+        phase=phase,
+        mode=flow.mode,
+        customer_id=flow.customer,
+        flow_id=flow.flow_id,
     )
-    return Suggestion(command=command, does=f"probe the data of {phase} now; changes nothing")
 
 
 def approve(pipeline: str, partition: str, phase: str, customer: str) -> Suggestion:
     """Suggest an override that lets a single run start without the data that its gate lacks."""
     more = ["--phase", phase, *customer_option(customer), "--expires", "4h", "--reason", "WHY"]
-    command = _command("override", "grant", pipeline, partition, *more)
-    return Suggestion(command=command, does=f"let {phase} start without the missing data, for 4 h")
+    return suggestion(
+        ["override", "grant", pipeline, partition, *more],
+        f"let {phase} start without the missing data, for 4 h",
+        "overrides.grant",
+        pipeline_template=pipeline,
+        partition=partition,
+        phase=phase,
+        customer_id=customer,
+        expires="4h",
+    )
 
 
 def override(flow: FlowFact, phase: str, dependency: str) -> Suggestion:
     """Suggest an override that lets a phase start without a dependency."""
-    command = _command(
-        "override",
-        "grant",
-        flow.pipeline,
-        flow.partition,
-        "--phase",
-        phase,
-        "--dependency",
-        dependency,
-        *customer_option(flow.customer),
-        "--expires",
-        "4h",
-        "--reason",
-        "WHY",
+    where = [flow.pipeline, flow.partition, "--phase", phase, "--dependency", dependency]
+    more = [*customer_option(flow.customer), "--expires", "4h", "--reason", "WHY"]
+    return suggestion(
+        ["override", "grant", *where, *more],
+        f"let {phase} start without {dependency}, for 4 hours",
+        "overrides.grant",
+        pipeline_template=flow.pipeline,
+        partition=flow.partition,
+        phase=phase,
+        dependency=dependency,
+        customer_id=flow.customer,
+        expires="4h",
     )
-    return Suggestion(command=command, does=f"let {phase} start without {dependency}, for 4 hours")
 
 
 def resolve(item: InterventionFact) -> Suggestion:
     """Suggest resolving an intervention."""
-    command = _command("interventions", "resolve", item.intervention_id, "--resolution", "WHAT")
-    return Suggestion(
-        command=command, does="record what was done; the gate is evaluated again immediately"
+    return suggestion(
+        ["interventions", "resolve", item.intervention_id, "--resolution", "WHAT"],
+        "record what was done; the gate is evaluated again immediately",
+        "interventions.resolve",
+        intervention_id=item.intervention_id,
     )
 
 
 def retry(run: RunFact) -> Suggestion:
     """Suggest retrying a failed run."""
-    return Suggestion(
-        command=_command("runs", "retry", run.run_id), does=f"run {run.processor} again now"
-    )
+    does = f"run {run.processor} again now"
+    return suggestion(["runs", "retry", run.run_id], does, "runs.retry", run_id=run.run_id)
 
 
 def retry_items(flow: FlowFact, processor: str) -> Suggestion:
     """Suggest retrying the failed items of a processor."""
-    return Suggestion(
-        command=_command("items", "retry", flow.flow_id, "--processor", processor),
-        does=f"run the failed items of {processor} again now",
+    return suggestion(
+        ["items", "retry", flow.flow_id, "--processor", processor],
+        f"run the failed items of {processor} again now",
+        "items.retry",
+        flow_id=flow.flow_id,
+        processor=processor,
     )
 
 
 def show_run(run: RunFact) -> Suggestion:
     """Suggest showing a run."""
     does = f"see every attempt of {run.processor} and its errors"
-    return Suggestion(command=_command("runs", "show", run.run_id), does=does)
+    return suggestion(["runs", "show", run.run_id], does, "runs.detail", run_id=run.run_id)
 
 
 def resume(pause: PauseFact) -> Suggestion:
     """Suggest lifting a pause."""
     subject = [] if pause.subject is None else [pause.subject]
-    return Suggestion(command=_command("resume", pause.scope, *subject), does="lift the pause")
+    return suggestion(
+        ["resume", pause.scope, *subject],
+        "lift the pause",
+        "pauses.resume",
+        scope=pause.scope,
+        subject=pause.subject,
+    )
 
 
 def complete(flow: FlowFact, phase: str, processor: str) -> Suggestion:
     """Suggest reporting the completion of work that ran outside Penstock."""
-    command = _command(
-        "complete",
-        flow.pipeline,
-        flow.partition,
-        processor,
-        "--phase",
-        phase,
-        "--mode",
-        flow.mode,
-        *customer_option(flow.customer),
+    where = [flow.pipeline, flow.partition, processor, "--phase", phase, "--mode", flow.mode]
+    return suggestion(
+        ["complete", *where, *customer_option(flow.customer)],
+        f"report {processor} as done, if it is",
+        "flows.complete",
+        pipeline_template=flow.pipeline,
+        partition=flow.partition,
+        processor_name=processor,
+        phase=phase,
+        processing_mode=flow.mode,
+        customer_id=flow.customer,
     )
-    return Suggestion(command=command, does=f"report {processor} as done, if it is")
 
 
 def worker(pool: str) -> Suggestion:
     """Suggest starting a worker for a pool."""
     more = [] if pool == "default" else ["--pool", pool]
-    return Suggestion(
-        command=_command("worker", "--pipelines", "FILE", *more), does="start a worker"
-    )
+    return suggestion(["worker", "--pipelines", "FILE", *more], "start a worker")
 
 
 def cancel(flow: FlowFact) -> Suggestion:
     """Suggest cancelling a flow that a newer generation has replaced."""
     does = f"cancel this flow: generation {flow.newer_generation} has replaced it"
-    return Suggestion(command=_command("flows", "cancel", flow.flow_id), does=does)
+    return suggestion(["flows", "cancel", flow.flow_id], does, "flows.cancel", flow_id=flow.flow_id)
 
 
 def explain(older: OpenFlowFact) -> Suggestion:
     """Suggest explaining an older flow of the partition that is still open."""
     does = f"see why {older.mode} generation {older.generation} is still open"
-    return Suggestion(command=_command("explain", older.flow_id), does=does)
+    return suggestion(
+        ["explain", older.flow_id], does, "diagnostics.explain_flow", flow_id=older.flow_id
+    )
 
 
 def why(flow: FlowFact) -> Suggestion:
@@ -198,59 +279,92 @@ def why(flow: FlowFact) -> Suggestion:
 
 def why_of(flow_id: str) -> Suggestion:
     """Suggest the `why` command for a flow id."""
-    command = _command("why", flow_id)
-    return Suggestion(command=command, does="see what blocks the flow, as a tree")
+    does = "see what blocks the flow, as a tree"
+    return suggestion(["why", flow_id], does, "diagnostics.why_flow", flow_id=flow_id)
+
+
+def why_config(config_id: str) -> Suggestion:
+    """Suggest the `why` command for a config."""
+    does = "see what blocks the config, as a tree"
+    return suggestion(["why", config_id], does, "diagnostics.why_config", config_id=config_id)
 
 
 def enable(config_id: str) -> Suggestion:
     """Suggest enabling a config."""
-    return Suggestion(
-        command=_command("configs", "enable", config_id), does="start runs again by its schedule"
+    return suggestion(
+        ["configs", "enable", config_id],
+        "start runs again by its schedule",
+        "configs.update",
+        config_id=config_id,
+        is_active=True,
     )
 
 
 def ledger(config_id: str) -> Suggestion:
     """Suggest listing the occurrences of a config that did not start."""
-    return Suggestion(
-        command=_command("configs", "ledger", config_id), does="list what did not start"
+    return suggestion(
+        ["configs", "ledger", config_id],
+        "list what did not start",
+        "configs.occurrences",
+        config_id=config_id,
     )
 
 
 def create_topic(name: str) -> Suggestion:
     """Suggest creating a topic."""
-    return Suggestion(command=_command("topics", "create", name), does="create the topic")
+    return suggestion(["topics", "create", name], "create the topic", "topics.create", name=name)
 
 
 def show_limit(name: str) -> Suggestion:
     """Suggest showing a limit, which lists the holders' leases that can be released."""
-    return Suggestion(command=_command("limits", "show", name), does="see its holders and waiters")
+    return suggestion(
+        ["limits", "show", name], "see its holders and waiters", "limits.get", name=name
+    )
 
 
 def set_concurrency(customer: str) -> Suggestion:
     """Suggest raising the maximum number of a customer's runs."""
-    command = _command("customers", "set", customer, "--concurrency", "N")
-    return Suggestion(command=command, does="change the maximum")
+    return suggestion(
+        ["customers", "set", customer, "--concurrency", "N"],
+        "change the maximum",
+        "customers.set",
+        customer_id=customer,
+    )
 
 
 def pending_runs(customer: str) -> Suggestion:
     """Suggest listing the pending runs of a customer."""
-    command = _command("runs", "list", "--customer", customer, "--state", "PENDING")
-    return Suggestion(command=command, does="list its pending runs")
+    return suggestion(
+        ["runs", "list", "--customer", customer, "--state", "PENDING"],
+        "list its pending runs",
+        "runs.list_customer",
+        customer_id=customer,
+        state="PENDING",
+    )
 
 
 def open_dead_letters(customer: str) -> Suggestion:
     """Suggest listing the dead letters of a customer."""
-    return Suggestion(command=_command("dlq", "list", "--customer", customer), does="list them")
+    return suggestion(
+        ["dlq", "list", "--customer", customer],
+        "list them",
+        "dead_letters.list",
+        customer_id=customer,
+    )
 
 
 def open_interventions(customer: str) -> Suggestion:
     """Suggest listing the interventions of a customer."""
-    command = _command("interventions", "list", "--customer", customer)
-    return Suggestion(command=command, does="list them")
+    return suggestion(
+        ["interventions", "list", "--customer", customer],
+        "list them",
+        "interventions.list",
+        customer_id=customer,
+    )
 
 
 def open_limit(name: str) -> Suggestion:
     """Suggest raising the capacity of a limit, for example from 0."""
-    return Suggestion(
-        command=_command("limits", "set", name, "--capacity", "N"), does="set its capacity"
+    return suggestion(
+        ["limits", "set", name, "--capacity", "N"], "set its capacity", "limits.declare", name=name
     )

@@ -89,15 +89,12 @@ def explain_missing_flow(
 ) -> Explanation:
     """Return the explanation for a partition that has no flow."""
     where = f"{pipeline} · {partition}" + (f" · {mode}" if mode else "")
-    more = ("--mode", mode) if mode else ()
     return Explanation(
         title=where,
         summary="There is no flow: it was never triggered, or its retention period has passed.",
         offers=(
-            commands.trigger(
-                pipeline, partition, customer, *more, "--dry-run", does="see what would start"
-            ),
-            commands.trigger(pipeline, partition, customer, *more, does="start it now"),
+            commands.preview_trigger(pipeline, partition, customer, mode),
+            commands.trigger(pipeline, partition, customer, mode=mode, does="start it now"),
         ),
     )
 

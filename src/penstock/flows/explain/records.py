@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from penstock.core.records.record import Record, Time, field
+from penstock.core.records.record import JsonObject, Record, Time, field
 from penstock.flows.records import FlowRef
 
 __all__ = [
@@ -30,6 +30,14 @@ class Suggestion(Record):
     """Shell command that performs the action."""
     does: str
     """Effect of the command in a few words."""
+    action: str | None
+    """Operation of the API that does the same, by its operation id, such as `runs.retry`; null if
+    there is none.
+    """
+    arguments: JsonObject
+    """Arguments of the operation by their names in the API. Those that the operator chooses, such
+    as a reason, are omitted.
+    """
 
 
 class ExplainedPhase(Record):

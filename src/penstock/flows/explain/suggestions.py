@@ -76,9 +76,8 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
                     flow.pipeline,
                     day,
                     flow.customer,
-                    "--mode",
-                    "backfill",
-                    *commands.config_option(flow),
+                    mode=BACKFILL,
+                    config_id=flow.config,
                     does=f"backfill {day}, which is missing in {item.table}",
                 )
     if decision.status not in ("missing_required", "cycle"):
@@ -99,7 +98,7 @@ def _producer(flow: FlowFact, made: ProducerFact) -> Iterator[Suggestion]:
             made.pipeline,
             flow.partition,
             flow.customer,
-            made.phase,
+            phase=made.phase,
             does=f"run {made.processor} of {made.pipeline}, which produces {made.table}, again",
         )
         return
@@ -171,5 +170,7 @@ def _ended(flow: FlowFact) -> Iterator[Suggestion]:
                     yield commands.retry(processor.failures[-1])
     for phase in flow.phases:
         if phase.state in ("FAILED", "DEGRADED") and not phase.is_inherited:
+            if phase.state == "FAILED":
+                yield commands.replay_from(flow, phase.name)
             yield commands.trigger_phase(flow, phase.name)
             break

@@ -102,7 +102,7 @@ def _config(one: StoppedConfig) -> Cause:
             offer=commands.enable(one.config_id),
         )
     text = f"{one.config_id} ({one.pipeline}) failed {format_times(one.failures)} in a row"
-    return Cause(kind="failures", text=text, offer=commands.why_of(one.config_id))
+    return Cause(kind="failures", text=text, offer=commands.why_config(one.config_id))
 
 
 def _runs(fact: CustomerFact) -> Iterator[Cause]:

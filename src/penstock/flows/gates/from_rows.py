@@ -200,4 +200,6 @@ def intervention_record(row: InterventionRow) -> Intervention:
         resolved_by=row.resolved_by,
         resolution=row.resolution,
         command=f"penstock interventions resolve {name} --resolution WHAT" if is_open else None,
+        action="interventions.resolve" if is_open else None,
+        arguments={"intervention_id": name} if is_open else {},
     )

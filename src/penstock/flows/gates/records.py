@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from penstock.core.records.record import Meta, Record, Seconds, Time, field
+from penstock.core.records.record import JsonObject, Meta, Record, Seconds, Time, field
 from penstock.flows.gates.evidence import DependencyStatus
 from penstock.flows.gates.verdict import Acknowledgement, AlertLevel, GateStatus, Verdict
 from penstock.pipelines.dependency import DependencyKind
@@ -381,3 +381,7 @@ class Intervention(Record):
     """
     command: str | None
     """Shell command that resolves it; null once it is resolved."""
+    action: str | None
+    """Operation of the API that does the same, by its operation id; null once it is resolved."""
+    arguments: JsonObject
+    """Arguments of the operation by their names in the API, without what the operator writes."""

@@ -125,6 +125,13 @@ routes.post(
     example={**_HELD, "state": {"page": 7}},
 )
 routes.post(
+    "/pipeline-runs/{run_id}/log",
+    Permission.WORK,
+    Workers.log,
+    accepts_grant=True,
+    example={**_HELD, "lines": [{"text": "1,999,500 rows loaded", "level": "INFO"}]},
+)
+routes.post(
     "/pipeline-runs/{run_id}/wait",
     Permission.WORK,
     Workers.wait,

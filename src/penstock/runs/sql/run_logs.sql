@@ -9,7 +9,7 @@ SELECT batch.run_id, batch.token, batch.part, r.customer, {{now}}, batch.entries
 FROM {{batch}} JOIN runs r ON r.run_id = batch.run_id AND r.token = batch.token
     AND r.admission = 9
 WHERE TRUE
-ON CONFLICT (run_id, token, part) DO NOTHING;
+ON CONFLICT (run_id, token, part) DO UPDATE SET entries = excluded.entries, at = excluded.at;
 
 -- name: run_log_put_ended
 -- Add the last entries of runs that this transaction ended or released.
@@ -18,12 +18,28 @@ ON CONFLICT (run_id, token, part) DO NOTHING;
 INSERT INTO run_logs (run_id, token, part, customer, at, entries)
 SELECT batch.run_id, batch.token, batch.part, batch.customer, {{now}}, batch.entries
 FROM {{batch}} WHERE TRUE
-ON CONFLICT (run_id, token, part) DO NOTHING;
+ON CONFLICT (run_id, token, part) DO UPDATE SET entries = excluded.entries, at = excluded.at;
 
 -- name: run_log_list
 -- The entries of a run, oldest first.
 -- scope: system (the caller has checked the run)
 SELECT entries FROM run_logs WHERE run_id = :run_id ORDER BY token, part LIMIT :n;
+
+-- name: run_log_parts
+-- The batches of one execution and their lengths, in order.
+-- scope: system (by token, known only to the holder)
+SELECT part, length(entries) FROM run_logs WHERE run_id = :run_id AND token = :token ORDER BY part;
+
+-- name: run_log_last
+-- The entries of one batch.
+-- scope: system (by token, known only to the holder)
+SELECT entries FROM run_logs WHERE run_id = :run_id AND token = :token AND part = :part;
+
+-- name: run_log_drop
+-- Delete batches from the middle of a log that is too long.
+-- scope: system (by token, known only to the holder)
+DELETE FROM run_logs
+WHERE run_id = :run_id AND token = :token AND part >= :first AND part < :before;
 
 -- name: run_logs_prune
 -- Delete entries past the retention of history, in chunks.

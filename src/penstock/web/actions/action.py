@@ -56,6 +56,8 @@ class Action:
     deed: Callable[[UseCaseGroups, Values], DeedOutcome]
     command: Callable[[Values], str]
     back: Callable[[Values], str]
+    preview: Callable[[UseCaseGroups, Values], DeedOutcome] | None = None
+    """Preview of an action that takes long; by default the action itself, as a dry run."""
     fixed: Sequence[str] = ()
     """Names of the values that identify the action's subject; the preview binds them."""
     fields: Sequence[ActionField] = ()

@@ -144,7 +144,8 @@ class Actions:
             if not form:
                 values = dict(action.filled(dry, values))
             stand_ins = {one.name: one.stand_in for one in action.fields if one.stand_in}
-            outcome = action.deed(dry, {**values, **_empty(stand_ins, values)})
+            show = action.preview or action.deed
+            outcome = show(dry, {**values, **_empty(stand_ins, values)})
             is_asked = outcome.is_asked
         except PenstockError as error:
             missing = [one.label for one in action.fields if _is_missing(one, values)]

@@ -1,4 +1,4 @@
-"""Actions on runs, flows, gates, interventions and breakers."""
+"""Actions on runs, flows, overrides, interventions and breakers."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def _request(values: Values) -> FlowRequest:
         partition=values.get("partition") or None,
         mode=values.get("mode") or None,
         phases=values["phase"].split() if values.get("phase") else [],
+        config=values.get("config_id") or None,
         force=bool(values.get("force")),
     )
 
@@ -64,18 +65,6 @@ def _trigger(client: UseCaseGroups, values: Values) -> DeedOutcome:
         text=shown.text,
         rows=rows,
         links=[(address("flows", done.flow.flow_id), "See the flow")],
-    )
-
-
-def _recheck(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    flow = client.flows.get(values["flow_id"]).flow
-    done = client.gates.recheck(
-        flow.pipeline, partition=flow.partition, customer=flow.customer, flow_id=flow.flow_id
-    )
-    return DeedOutcome(
-        text=f"{plural(len(done.flow_ids), 'flow is', 'flows are')} evaluated now; the gate "
-        "decides in a moment.",
-        is_nothing=not done.flow_ids,
     )
 
 
@@ -138,6 +127,7 @@ def _trigger_command(values: Values) -> str:
         *flags,
         customer=values.get("customer"),
         mode=values.get("mode"),
+        config_id=values.get("config_id"),
     )
 
 
@@ -189,7 +179,7 @@ WORK_ACTIONS: Final = (
         deed=_trigger,
         command=_trigger_command,
         back=lambda values: address("flows", pipeline=values.get("pipeline")),
-        fixed=("force",),
+        fixed=("force", "config_id"),
         fields=(
             ActionField(name="pipeline", label="pipeline", is_required=True),
             ActionField(name="partition", label="partition", hint="the mode's current one"),
@@ -197,16 +187,6 @@ WORK_ACTIONS: Final = (
             ActionField(name="phase", label="from phase", hint="the first phases"),
             ActionField(name="customer", label="customer", hint="default"),
         ),
-        nav="flows",
-    ),
-    Action(
-        name="recheck",
-        question=lambda _: "Evaluate the gates now?",
-        label=lambda _: "Evaluate now",
-        deed=_recheck,
-        command=lambda values: f"penstock explain {values['flow_id']}",
-        back=lambda values: address("flows", values["flow_id"]),
-        fixed=("flow_id",),
         nav="flows",
     ),
     Action(

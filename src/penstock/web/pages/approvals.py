@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text
+from penstock.web.pages.flows.deeds import button_of
 from penstock.web.parts import (
     Button,
     Cell,
@@ -172,7 +173,13 @@ def intervention(visit: Visit) -> WebPage:
             WaysPanel(
                 title="What you can do",
                 ways=[
-                    Way(text="Fill the gap, or continue without it.", command=item.command or "")
+                    Way(
+                        text="Fill the gap, or continue without it.",
+                        command=item.command or "",
+                        button=button_of(
+                            item.action, item.arguments, may_operate=visit.may_operate
+                        ),
+                    )
                 ],
             ),
         ],

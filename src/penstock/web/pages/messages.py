@@ -187,7 +187,9 @@ def subscription(visit: Visit) -> WebPage:
         main=[
             visit.panel(
                 "Why",
-                lambda: tree_of(visit.client.subscriptions.why(name, customer=visit.customer)),
+                lambda: tree_of(
+                    visit, visit.client.subscriptions.why(name, customer=visit.customer)
+                ),
             )
         ],
         side=[
@@ -265,7 +267,7 @@ def message(visit: Visit) -> WebPage:
             TextPanel(title="Content", text=as_text(one.data)),
         ],
         side=[
-            visit.panel("Why", lambda: tree_of(visit.client.topics.why(one.message_id))),
+            visit.panel("Why", lambda: tree_of(visit, visit.client.topics.why(one.message_id))),
             TextPanel(title="Attributes", text=as_text(one.attributes)),
         ],
         is_live=False,

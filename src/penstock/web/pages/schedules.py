@@ -168,7 +168,9 @@ def config(visit: Visit) -> WebPage:
         ),
         actions=actions,
         main=[
-            visit.panel("Why", lambda: tree_of(visit.client.diagnostics.why_config(one.config_id))),
+            visit.panel(
+                "Why", lambda: tree_of(visit, visit.client.diagnostics.why_config(one.config_id))
+            ),
             _latest_runs(visit, one),
         ],
         side=[

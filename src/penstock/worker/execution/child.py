@@ -125,7 +125,7 @@ class _Child:
         self._send_state(context)
 
     def _send_entries(self, context: RunContext) -> None:
-        if context.has_entries and (entries := context.kept_log.take(is_end=True)):
+        if context.has_entries and (entries := context.kept_log.drain()):
             self._send("log", entries)
 
     def _send_state(self, context: RunContext) -> None:

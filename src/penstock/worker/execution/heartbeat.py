@@ -25,14 +25,15 @@ class HeartbeatReport:
         self._clock = clock
         self._worker = worker
         self._dirty: list[tuple[RunContext, Progress]] = []
-        self._entries: list[LogPart] = []
+        self._entries: dict[tuple[int, int], LogPart] = {}
         self._states: dict[int, tuple[int, int, str]] = {}
 
     def collect(self, contexts: Iterable[RunContext]) -> None:
         """Collect the changes since the last heartbeat."""
         runs = list(contexts)
         self._dirty = [(c, progress) for c in runs if (progress := c.take_progress())]
-        self._entries += [part for c in runs if (part := c.take_entries())]
+        for part in (part for c in runs for part in c.take_entries()):
+            self._entries[part.token, part.part] = part  # newer last entries replace older ones
         for c in runs:
             if state := c.take_state():
                 self._states[c.held.token] = (c.held.run_id, c.held.token, state)
@@ -42,7 +43,7 @@ class HeartbeatReport:
         if self._dirty:
             at, now = tx.now(), self._clock.monotonic()
             progress_put_many(tx, [self._row(c, progress, at, now) for c, progress in self._dirty])
-        run_log_put_held(tx, self._entries)
+        run_log_put_held(tx, list(self._entries.values()))
         state_put_held(tx, list(self._states.values()))
 
     def settle(self, *, is_stored: bool) -> None:

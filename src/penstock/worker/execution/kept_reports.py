@@ -28,9 +28,9 @@ class KeptReports:
         """Return the logs and actions of a run."""
         return self._reports[token]
 
-    def keep(self, part: LogPart | None, report: RunReport | None) -> None:
+    def keep(self, parts: Sequence[LogPart], report: RunReport | None) -> None:
         """Keep the log entries and actions of a run."""
-        if part is not None:
+        for part in parts:
             self._entries.setdefault(part.token, []).append(part)
         if report is not None:
             self._reports[report.held.token] = report

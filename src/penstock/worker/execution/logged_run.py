@@ -6,9 +6,9 @@ import logging
 
 from penstock.core.clock import Clock
 from penstock.runs.rows import HeldRun
-from penstock.runs.store.logs import LogPart
+from penstock.runs.store.logs import TAIL_PART, LogEntryRow, LogPart, encoded
 from penstock.worker.execution.reporting_run import ReportingRun
-from penstock.worker.execution.run_log import RunLog, RunLogger, encoded
+from penstock.worker.execution.run_log import RunLog, RunLogger
 from penstock.worker.run_info import LoadedProcessor
 
 
@@ -49,13 +49,19 @@ class LoggedRun(ReportingRun):
         """Whether the execution has logged anything."""
         return self._kept_log is not None
 
-    def take_entries(self, *, is_end: bool = False) -> LogPart | None:
-        """Return the entries to store now; None if there are none."""
-        if self._kept_log is None:
-            return None
-        entries = self._kept_log.take(is_end=is_end)
-        if not entries:
-            return None
-        held, part = self.held, self._kept_log.part
-        self._kept_log.part += 1
-        return LogPart(held.run_id, held.token, part, held.customer_key, encoded(entries))
+    def take_entries(self) -> list[LogPart]:
+        """Return the entries to store now, in at most two batches."""
+        log = self._kept_log
+        if log is None:
+            return []
+        made = []
+        if first := log.take():
+            made.append(self._part(log.part, first))
+            log.part += 1
+        if last := log.tail():
+            made.append(self._part(TAIL_PART, last))
+        return made
+
+    def _part(self, number: int, entries: list[LogEntryRow]) -> LogPart:
+        held = self.held
+        return LogPart(held.run_id, held.token, number, held.customer_key, encoded(entries))

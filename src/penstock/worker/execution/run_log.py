@@ -3,8 +3,8 @@
 Every record of standard logging that the processor's thread or task creates is kept, and all
 entries of `run.log` at INFO and above, regardless of logger levels. A record factory finds the
 current run, as tracing libraries do: a handler on the root logger would change where other entries
-go. The first ENTRIES_HEAD entries are stored as they arrive. Of the others, only the last
-ENTRIES_TAIL are stored, when the run ends; the entries in between are counted.
+go. The first ENTRIES_HEAD entries are stored as they arrive. Of the others, the last ENTRIES_TAIL
+are stored with each heartbeat, in place of those before; the entries in between are counted.
 """
 
 from __future__ import annotations
@@ -16,23 +16,18 @@ from collections import deque
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from penstock.core.clock import Clock
 from penstock.core.current_run import CURRENT_RUN
-from penstock.core.redact import redact_text
-from penstock.runs.store.logs import LogEntryRow
+from penstock.runs.store.logs import ENTRY_MAX, LogEntryRow, left_out, log_entry
 
 ENTRIES_HEAD: Final = 500
 ENTRIES_TAIL: Final = 500
-ENTRY_MAX: Final = 2_000
-"""Maximum length of an entry in characters; one with a traceback has up to four times as many."""
 
 
 class RunLog:
     """Entries of one execution. `add` from any thread; `take` from one at a time."""
 
-    __slots__ = ("_clock", "_count", "_head", "_lock", "_tail", "_taken", "part")
+    __slots__ = ("_clock", "_count", "_head", "_lock", "_seen", "_tail", "part")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,16 +35,14 @@ class RunLog:
         self._head: list[LogEntryRow] = []
         self._tail: deque[LogEntryRow] = deque(maxlen=ENTRIES_TAIL)
         self._count = 0
-        self._taken = 0
+        self._seen = 0
         self.part = 0
-        """Number of batches taken so far."""
+        """Number of batches of first entries taken so far."""
 
     def add(self, level: int, logger: str, message: str, limit: int = ENTRY_MAX) -> None:
         """Add an entry; secrets are masked here, where their values are known."""
-        text, name = _clean(redact_text(message)), _clean(redact_text(logger))
-        text = text if len(text) <= limit else text[: limit - 1] + "…"
-        entry = LogEntryRow(self._clock.now(), logging.getLevelName(level), name[:200], text)
-        self.extend([entry])
+        name = logging.getLevelName(level)
+        self.extend([log_entry(self._clock.now(), name, logger, message, limit)])
 
     def extend(self, entries: list[LogEntryRow]) -> None:
         """Add entries that were prepared before, in this process or in a child process."""
@@ -58,19 +51,28 @@ class RunLog:
                 (self._head if self._count < ENTRIES_HEAD else self._tail).append(entry)
                 self._count += 1
 
-    def take(self, *, is_end: bool = False) -> list[LogEntryRow]:
-        """Return the entries to store now; the last ones only at the end."""
+    def take(self) -> list[LogEntryRow]:
+        """Return the first entries that have not been taken yet."""
         with self._lock:
             entries, self._head = self._head, []
-            self._taken += len(entries)
-            if is_end and self._tail:
-                left_out = self._count - self._taken - len(self._tail)
-                if left_out:
-                    note = f"{left_out:,} entries were not kept"
-                    entries.append(LogEntryRow(self._tail[0].at, "INFO", "penstock", note))
-                entries.extend(self._tail)
-                self._tail.clear()
-                self._taken = self._count
+        return entries
+
+    def tail(self) -> list[LogEntryRow]:
+        """Return the last entries, after a note about those between; empty if none is new."""
+        with self._lock:
+            if not self._tail or self._seen == self._count:
+                return []
+            self._seen = self._count
+            missing = self._count - ENTRIES_HEAD - len(self._tail)
+            note = [left_out(self._tail[0].at, missing)] if missing else []
+            return [*note, *self._tail]
+
+    def drain(self) -> list[LogEntryRow]:
+        """Return all entries that are not taken yet and forget them, as a child process does."""
+        entries = [*self.take(), *self.tail()]
+        with self._lock:
+            self._tail.clear()
+            self._count = 0
         return entries
 
 
@@ -129,11 +131,6 @@ def capture_records() -> None:
     logging.setLogRecordFactory(create)
 
 
-def encoded(entries: list[LogEntryRow]) -> str:
-    """Encode entries for storage."""
-    return msgspec.json.encode(entries).decode()
-
-
 def _add(entries: RunLog, record: logging.LogRecord) -> None:
     """Add a record to a run's entries; a record that cannot be formatted must not fail the run."""
     try:
@@ -144,8 +141,3 @@ def _add(entries: RunLog, record: logging.LogRecord) -> None:
     except Exception:
         text, limit = f"(an entry that cannot be formatted: {record.msg!r:.200})", ENTRY_MAX
     entries.add(record.levelno, record.name, text, limit)
-
-
-def _clean(text: str) -> str:
-    # Lone surrogates cannot be encoded and NUL cannot be stored by PostgreSQL.
-    return text.encode("utf-8", "replace").decode().replace("\0", "\\0")

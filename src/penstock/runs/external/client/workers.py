@@ -7,10 +7,11 @@ idempotent request stores the record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 from penstock.access.run_credentials import granted
 from penstock.access.store.names import NameResolver
+from penstock.core.clock import from_datetime
 from penstock.core.errors import (
     Forbidden,
     InvalidInput,
@@ -59,6 +60,8 @@ from penstock.runs.external.records import (
     RunFailure,
     RunHeartbeat,
     RunHolder,
+    RunLogReceipt,
+    RunLogReport,
     RunStart,
     RunStateReport,
     RunWaitRequest,
@@ -68,12 +71,18 @@ from penstock.runs.from_rows import checkpoint_record
 from penstock.runs.hooks import find_sub_flow, suspend_for_flow
 from penstock.runs.states import RunState
 from penstock.runs.store.actions import state_get, state_put_held
+from penstock.runs.store.logs import LogBounds, log_entry, run_log_append
 from penstock.runs.store.runs import run_get
 
 __all__ = ["Workers"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+LINES_SIZE_MAX: Final = 250_000
+"""Maximum number of characters of the lines of one request."""
+LOG_BOUNDS: Final = LogBounds(entries=10_000, characters=1_000_000, parts=900)
+"""How much of the log of a run is kept."""
 
 WorkerHeader = Annotated[
     Annotated[str, Meta(max_length=255)] | None,
@@ -293,6 +302,40 @@ class Workers:
             held = held_run(tx, call, self._names.customer_key(tx, None))
             state_put_held(tx, [(number, held.token, text)])
             return checkpoint_record(number, state_get(tx, held.root_run_id or number, None))
+
+        return self._store.write(body)
+
+    def log(
+        self, run_id: RunId, report: RunLogReport, worker_id: WorkerHeader = None
+    ) -> RunLogReceipt:
+        """Add lines to the log of a held run. A stale token is rejected with 409.
+
+        A log keeps 10,000 lines, 1 MB and the lines of 900 requests. Of a longer one the first half
+        is kept, and the newest lines; a note in the middle counts the others. Send the lines of a
+        few seconds together.
+        """
+        number, worker = run_key(run_id), self._worker(report, worker_id)
+        token = self._token(run_id, report)
+        size = sum(len(line.text) for line in report.lines)
+        if not report.lines or size > LINES_SIZE_MAX:
+            expected = f"1 to 1,000 lines with at most {LINES_SIZE_MAX:,} characters in all"
+            raise InvalidInput("lines", expected, f"{size:,} characters")
+
+        def body(tx: Tx) -> RunLogReceipt:
+            call = TransitionRequest(number, token, worker, RunState.RUNNING)
+            held = held_run(tx, call, self._names.customer_key(tx, None))
+            now = tx.now()
+            entries = [
+                log_entry(
+                    now if line.at is None else from_datetime(line.at),
+                    line.level,
+                    line.logger,
+                    line.text,
+                )
+                for line in report.lines
+            ]
+            run_log_append(tx, held, entries, LOG_BOUNDS)
+            return RunLogReceipt(run_id=run_id, lines=len(entries))
 
         return self._store.write(body)
 

@@ -1,55 +1,82 @@
-"""Buttons for suggested commands, which open the preview of the same action."""
+"""Buttons for suggested actions: the preview of the same action, or the page that shows it."""
 
 from __future__ import annotations
 
-import itertools
-import shlex
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from penstock.web.parts import Button, address
 
-OPTIONS: Final = {
-    "--phase": "phase", "--dependency": "dependency", "--customer": "customer", "--mode": "mode",
-    "--expires": "expires",
-}  # fmt: skip
-BY_ID: Final[Mapping[tuple[str, str], tuple[str, str, str]]] = {
-    ("runs", "retry"): ("retry-run", "run_id", "Retry…"),
-    ("runs", "cancel"): ("cancel-run", "run_id", "Cancel…"),
-    ("flows", "cancel"): ("cancel-flow", "flow_id", "Cancel…"),
-    ("dlq", "replay"): ("replay-letter", "dead_letter_id", "Replay…"),
-    ("dlq", "discard"): ("discard-letter", "dead_letter_id", "Discard…"),
-    ("interventions", "resolve"): ("resolve", "intervention_id", "Resolve…"),
-    ("interventions", "approve"): ("approve", "intervention_id", "Approve…"),
-    ("configs", "enable"): ("enable-config", "config_id", "Enable…"),
-    ("configs", "start"): ("start-config", "config_id", "Start…"),
-    ("override", "revoke"): ("revoke", "override_id", "Revoke…"),
+DIALOGS: Final[Mapping[str, tuple[str, str]]] = {
+    "runs.retry": ("retry-run", "Retry…"),
+    "items.retry": ("retry-items", "Retry items…"),
+    "flows.trigger": ("trigger", "Trigger…"),
+    "flows.cancel": ("cancel-flow", "Cancel…"),
+    "recovery.replay": ("replay-flow", "Replay…"),
+    "gates.check": ("check-gate", "Check now…"),
+    "gates.recheck": ("recheck", "Evaluate now…"),
+    "overrides.grant": ("override", "Override…"),
+    "interventions.resolve": ("resolve", "Resolve…"),
+    "pauses.resume": ("resume", "Resume…"),
+    "dead_letters.replay": ("replay-letter", "Replay…"),
+    "limits.declare": ("set-limit", "Set…"),
 }
-"""Group and command → action, its field, and the label of the button."""
+"""Operation → action of the dashboard, and the label of its button."""
+SWITCHES: Final[Mapping[tuple[str, str, bool], tuple[str, str]]] = {
+    ("configs.update", "is_active", True): ("enable-config", "Enable…"),
+    ("subscriptions.pause", "is_paused", False): ("resume-subscription", "Resume…"),
+}
+"""The same for operations whose effect depends on one argument, by its name and value."""
+PAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "runs.detail": ("runs", "run_id"),
+    "limits.get": ("limits", "name"),
+    "diagnostics.why_flow": ("flows", "flow_id"),
+    "diagnostics.explain_flow": ("flows", "flow_id"),
+    "diagnostics.why_config": ("configs", "config_id"),
+    "configs.occurrences": ("configs", "config_id"),
+}
+"""Operation that reads one resource → its page, and the argument that names it."""
+LISTS: Final = {
+    "runs.list_customer": "runs",
+    "dead_letters.list": "dead-letters",
+    "interventions.list": "interventions",
+}
+FIELDS: Final = {
+    "pipeline_template": "pipeline",
+    "customer_id": "customer",
+    "from_phase": "phase",
+    "phases": "phase",
+}
+"""Argument of an operation → field of the dashboard's action, where the names differ."""
 
 
-def button_of(command: str) -> Button | None:
-    """Return the button of a command; None if there is no equivalent action."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
+def button_of(
+    action: str | None, arguments: Mapping[str, Any], *, may_operate: bool
+) -> Button | None:
+    """Return the button of a suggested action; None if no page or dialog does the same.
+
+    may_operate: whether the person may perform actions, not only see pages.
+    """
+    if action is None:
         return None
-    if len(words) < 3 or words[0] != "penstock":
+    if action in PAGES:
+        page, name = PAGES[action]
+        return Button(label="Show", href=address(page, arguments[name]), css="sm")
+    if action in LISTS:
+        return Button(label="Show", href=address(LISTS[action], **_fields(arguments)), css="sm")
+    known = DIALOGS.get(action)
+    for (operation, name, value), dialog in SWITCHES.items():
+        if operation == action and arguments.get(name) is value:
+            known = dialog
+    if known is None or not may_operate:
         return None
-    known = BY_ID.get((words[1], words[2]))
-    if known is not None and len(words) > 3 and "_" in words[3]:
-        action, field, label = known
-        return Button(label=label, href=address("do", action, **{field: words[3]}))
-    if words[1:3] == ["override", "grant"] and len(words) > 4:
-        return Button(label="Override…", href=_with(words[3:], "override"))
-    if words[1] == "trigger" and len(words) > 3:
-        return Button(label="Trigger…", href=_with(words[2:], "trigger"))
-    return None
+    return Button(label=known[1], href=address("do", known[0], **_fields(arguments)), css="sm")
 
 
-def _with(words: Sequence[str], action: str) -> str:
-    given = {"pipeline": words[0], "partition": words[1]}
-    for option, value in itertools.pairwise(words[2:]):
-        if option in OPTIONS:
-            given[OPTIONS[option]] = value
-    return address("do", action, **given)
+def _fields(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return arguments as fields of the dashboard's action; switches are part of its name."""
+    return {
+        FIELDS.get(name, name): " ".join(value) if isinstance(value, list) else str(value)
+        for name, value in arguments.items()
+        if not isinstance(value, bool)
+    }

@@ -8,14 +8,22 @@ from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.detection.records import FlowRisk
-from penstock.flows.explain.records import ExplainedPhase, Suggestion
+from penstock.flows.explain.records import ExplainedPhase, FlowExplanation, Suggestion
 from penstock.flows.gates.records import GateDecision, GateDependency
 from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
 from penstock.web.pages.data import journal_text
-from penstock.web.pages.flows.deeds import button_of
 from penstock.web.pages.flows.forecast import risk_panel
-from penstock.web.pages.flows.parts import marks_pipe, phase_order, pipe_of, state_of, tree_of
+from penstock.web.pages.flows.neighbours import flow_neighbours
+from penstock.web.pages.flows.parts import (
+    marks_pipe,
+    phase_order,
+    pipe_of,
+    state_of,
+    suggested_button,
+    tree_of,
+    zone_note,
+)
 from penstock.web.pages.flows.timeline import timeline
 from penstock.web.pages.lists import (
     TIME_HINT,
@@ -47,6 +55,8 @@ from penstock.web.visit import PAGE_ROWS, Visit
 from penstock.web.words import appearance, duration, number, plural, size, word
 
 STATES: Final = ("OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
+HELD: Final = ("WAITING", "BLOCKED")
+"""States of a phase whose gate has not let it start."""
 TROUBLE: Final = "trouble"
 TIMES: Final = ("since", "until")
 OPEN: Final = ("", "OPEN", "WAITING", "BLOCKED")
@@ -149,15 +159,18 @@ def flow(visit: Visit) -> WebPage:
         crumbs=[("/flows", "Flows")],
         state=style,
         word=f"{state} {_took(visit, one.created_at, one.ended_at)}",
-        sentence=f"{_standing(phrase.phases)}{phrase.summary}",
+        sentence=_sentence(phrase),
         actions=_flow_actions(visit, detail),
+        neighbours=flow_neighbours(visit, one),
         pipe=pipe_of(detail, order),
         columns="mix",
         main=[
             visit.panel(
                 "Why",
                 lambda: tree_of(
-                    visit.client.diagnostics.why_flow(one.flow_id), is_open=one.ended_at is None
+                    visit,
+                    visit.client.diagnostics.why_flow(one.flow_id),
+                    is_open=one.ended_at is None,
                 ),
             ),
             timeline(visit, detail, order, risk),
@@ -186,6 +199,13 @@ def flow(visit: Visit) -> WebPage:
     )
 
 
+def _sentence(phrase: FlowExplanation) -> str:
+    """Return where the flow stands, with the zone of the times in it."""
+    told = f"{_standing(phrase.phases)}{phrase.summary}"
+    zone = zone_note(phrase.timezone, told)
+    return f"{told} ({zone})" if zone else told
+
+
 def _standing(phases: Sequence[ExplainedPhase]) -> str:
     """Return what holds the flow up, or what it is doing, as a first sentence; may be empty."""
     for states in (("BLOCKED", "FAILED"), ("WAITING",), ("IN_PROGRESS",)):
@@ -208,7 +228,7 @@ def _risk(visit: Visit, flow: Flow) -> FlowRisk | None:
 def _ways(visit: Visit, actions: Sequence[Suggestion]) -> WaysPanel:
     made = []
     for action in actions:
-        button = button_of(action.command) if visit.may_operate else None
+        button = suggested_button(visit, action)
         made.append(Way(text=action.does, command=action.command, button=button))
     return WaysPanel(
         title="What you can do", ways=made or [Way(text="Nothing is needed.", command="")]
@@ -231,7 +251,7 @@ def _flow_actions(visit: Visit, detail: FlowDetail) -> list[Button]:
             href=address("do", "replay-flow", mode=one.mode, **about),
         ),
     ]
-    held = next((p for p in detail.phases if p.state in ("WAITING", "BLOCKED")), None)
+    held = next((p for p in detail.phases if p.state in HELD), None)
     if one.ended_at is None and held is not None:
         lacking = held.missing[0] if len(held.missing) == 1 else None
         made.append(
@@ -240,12 +260,24 @@ def _flow_actions(visit: Visit, detail: FlowDetail) -> list[Button]:
                 href=address("do", "override", phase=held.phase, dependency=lacking, **about),
             )
         )
+        made.append(_check_button(one, held.phase, held.processor))
         made.append(
-            Button(label="Evaluate now", href=address("do", "recheck", flow_id=one.flow_id))
+            Button(
+                label="Evaluate now…", href=address("do", "recheck", flow_id=one.flow_id, **about)
+            )
         )
     if one.ended_at is None:
         made.append(Button(label="Cancel…", href=address("do", "cancel-flow", flow_id=one.flow_id)))
     return made
+
+
+def _check_button(flow: Flow, phase: str, processor: str | None, css: str = "") -> Button:
+    """Return the button that probes the data of a gate now."""
+    href = address(
+        "do", "check-gate", pipeline=flow.pipeline, partition=flow.partition, phase=phase,
+        processor=processor, mode=flow.mode, customer=flow.customer, flow_id=flow.flow_id,
+    )  # fmt: skip
+    return Button(label="Check now…", href=href, css=css)
 
 
 def _took(visit: Visit, start: datetime, end: datetime | None) -> str:
@@ -324,8 +356,16 @@ def _gate(visit: Visit, detail: FlowDetail, decision: GateDecision) -> GatePanel
         figures.append(("same-day dependencies", whole, found < len(needed)))
     if scanned:
         figures.append(("scanned", size(scanned), False))
+    is_held = detail.flow.ended_at is None and any(
+        (one.phase, one.processor or None) == (decision.phase, decision.processor)
+        and one.state in HELD
+        for one in detail.phases
+    )
     return GatePanel(
         title=f"The gate of {name}",
+        actions=[_check_button(detail.flow, decision.phase, decision.processor, "sm")]
+        if is_held and visit.may_operate
+        else [],
         state=appearance(decision.verdict),
         word=word(decision.verdict),
         note=f"rule {decision.rule} · {visit.clock(decision.decided_at)}",

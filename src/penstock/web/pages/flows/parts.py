@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from penstock.client import Client
-from penstock.flows.explain.records import CauseTree
+from penstock.flows.explain.records import CauseTree, Suggestion
 from penstock.flows.records import Flow, FlowDetail, FlowPhase, PhaseMark
-from penstock.web.parts import CauseLine, FlowLine, Segment, TreePanel, address
+from penstock.web.pages.flows.deeds import button_of
+from penstock.web.parts import Button, CauseLine, FlowLine, Segment, TreePanel, address
 from penstock.web.visit import Visit
 from penstock.web.words import GATES, appearance, duration, word
 
@@ -31,6 +33,7 @@ CAUSE_ICONS: Final = {
     "worker": "n-system",
     "processor": "n-runs",
 }
+_TIME: Final = re.compile(r"\b\d\d:\d\d\b")
 LIVE: Final = ("WAITING", "BLOCKED", "IN_PROGRESS", "FAILED")
 
 
@@ -131,7 +134,23 @@ def _outlook(visit: Visit, flow: Flow) -> str:
     return " · ".join(parts) + lacking
 
 
-def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
+def zone_note(timezone: str, *sentences: str) -> str:
+    """Return the time zone of the times within explanations; empty if there are none.
+
+    They are in the zone of the pipeline, whatever the page's switch says.
+    """
+    return f"times in {timezone}" if any(_TIME.search(one) for one in sentences) else ""
+
+
+def suggested_button(visit: Visit, offer: Suggestion | None) -> Button | None:
+    """Return the button of a suggested action; None if this page shows it already."""
+    if offer is None:
+        return None
+    made = button_of(offer.action, offer.arguments, may_operate=visit.may_operate)
+    return None if made is not None and made.href == visit.path else made
+
+
+def tree_of(visit: Visit, tree: CauseTree, *, is_open: bool = True) -> TreePanel:
     """Return a tree of causes as a panel; `is_open` is False for an ended subject.
 
     Only leaves say what clears them; the deepest is the root cause.
@@ -142,6 +161,7 @@ def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
     return TreePanel(
         title="What stands in the way" if is_open else "Nothing stands in the way",
         earliest=tree.earliest_at,
+        note=zone_note(tree.timezone, *[cause.text for cause in tree.causes]),
         causes=[
             CauseLine(
                 depth=cause.depth,
@@ -153,6 +173,7 @@ def tree_of(tree: CauseTree, *, is_open: bool = True) -> TreePanel:
                 else "",
                 at=cause.earliest_at,
                 is_root=index == root,
+                button=suggested_button(visit, cause.action),
             )
             for index, cause in enumerate(tree.causes)
         ],

@@ -69,7 +69,7 @@ def _ticks(
 ) -> list[tuple[float, str]]:
     """Return round times of the axis that do not collide with the labels that are taken."""
     minutes = next((m for m in STEPS if span / 60 / m <= TICKS), STEPS[-1])
-    form = "%d %b" if minutes >= 1_440 else "%H:%M"
+    form = "%d %b" if minutes >= 1_440 else "%H:%MZ"
     epoch = start.timestamp() // (60 * minutes) * 60 * minutes
     made, when = [], datetime.fromtimestamp(epoch, start.tzinfo)
     while when < end:

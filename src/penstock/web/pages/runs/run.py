@@ -11,6 +11,7 @@ from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.detail_parts import ErrorPanel, LogLine, LogPanel, ProgressPanel
 from penstock.web.links import page_of
 from penstock.web.pages.data import as_text, error_panel, journal_text
+from penstock.web.pages.flows.neighbours import run_neighbours
 from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
     Button,
@@ -36,7 +37,8 @@ from penstock.web.visit import Visit
 from penstock.web.words import WAITS, appearance, duration, number, plural, size, word
 
 ENDED: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "EXPIRED"})
-LOG_LINES: Final = 500
+LOG_LINES: Final = 200
+"""Number of log lines on one page."""
 LEVELS: Final = {
     "all": ("DEBUG", "INFO", "WARN", "ERROR"), "warnings": ("WARN", "ERROR"), "errors": ("ERROR",),
 }  # fmt: skip
@@ -59,7 +61,7 @@ def run(visit: Visit) -> WebPage:
     parts: list[Any] = []
     if one.state not in ENDED:
         parts.append(
-            visit.panel("Why", lambda: tree_of(visit.client.diagnostics.why_run(one.run_id)))
+            visit.panel("Why", lambda: tree_of(visit, visit.client.diagnostics.why_run(one.run_id)))
         )
     if detail.progress is not None:
         parts.insert(0, _progress(visit, detail))
@@ -80,6 +82,7 @@ def run(visit: Visit) -> WebPage:
         word=cell.text,
         sentence=_sentence(visit, detail),
         actions=_actions(visit, one),
+        neighbours=run_neighbours(visit, one),
         main=parts,
         side=[
             _ways(visit, one),
@@ -307,14 +310,18 @@ def _log(visit: Visit, one: Run) -> LogPanel:
         for number, line in enumerate(entries, 1)
         if _level(line.level) in LEVELS[level] and wanted in line.message.lower()
     ]
-    shown = numbered[-LOG_LINES:]
-    left = len(numbered) - len(shown)
+    given = visit.get("before") or ""
+    before = int(given) if given.isdecimal() and len(given) < 10 else None
+    behind = [pair for pair in numbered if before is None or pair[0] < before]
+    shown = behind[-LOG_LINES:]
+    left = len(behind) - len(shown)
+    is_tail = one.state not in ENDED and before is None
     counts = {
         name: sum(_level(line.level) in of for line in entries) for name, of in LEVELS.items()
     }
     return LogPanel(
         title="Log",
-        note=f"the last {LOG_LINES} lines; {left:,} more with penstock runs logs" if left else "",
+        note=_log_note(len(shown), len(numbered), is_tail=is_tail) if shown else "",
         lines=[
             LogLine(number=number, at=line.at, level=_level(line.level), text=line.message)
             for number, line in shown
@@ -322,7 +329,7 @@ def _log(visit: Visit, one: Run) -> LogPanel:
         choices=[
             Choice(
                 label=name if name == "all" else f"{name} {counts[name]:,}",
-                href=visit.here(log=None if name == "all" else name),
+                href=visit.here(log=None if name == "all" else name, before=None),
                 is_current=name == level,
             )
             for name in LEVELS
@@ -332,6 +339,9 @@ def _log(visit: Visit, one: Run) -> LogPanel:
         search=wanted,
         total=len(entries),
         kept=level if level != "all" else "",
+        older=visit.here(before=str(shown[0][0])) if left else None,
+        newest=None if before is None else visit.here(before=None),
+        is_tail=is_tail,
         empty=Empty(
             title="No line fits" if entries else "No log line",
             text="Nothing fits this level and search."
@@ -341,6 +351,11 @@ def _log(visit: Visit, one: Run) -> LogPanel:
             command=f"penstock runs logs {one.run_id}",
         ),
     )
+
+
+def _log_note(shown: int, total: int, *, is_tail: bool) -> str:
+    part = plural(total, "line") if shown == total else f"{shown:,} of {plural(total, 'line')}"
+    return f"{part}; new lines appear at the end" if is_tail else part
 
 
 def _level(level: str) -> str:

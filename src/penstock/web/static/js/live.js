@@ -1,6 +1,6 @@
 // --- live: hints say that something changed; the page then asks for its changed part ----------
 // Without a stream the page asks every 5 seconds; with one, after a hint and every 15 seconds,
-// because not everything that changes leaves a hint. The ETag makes an unchanged answer small.
+// because not everything that changes leaves a hint; with a log that grows, every 5 seconds. The ETag makes an unchanged answer small.
 const topics = document.body.dataset.live;
 const POLL = 5_000, SLOW = 15_000, SILENT = 25_000, STALE = 60_000;
 const BACKOFF = [1, 2, 4, 8, 15, 30];
@@ -42,7 +42,19 @@ function takeOver(fresh) {
   const button = find("button.fresh");
   live.held = count ? fresh : null;
   if (button) { button.hidden = !count; button.textContent = `${count} new`; }
-  if (!count) morphPage(fresh);
+  if (count) return;
+  const isAtEnd = followsLog();
+  morphPage(fresh);
+  if (isAtEnd) showLogEnd();
+}
+// The log of a running run stays at its newest line, unless its reader has scrolled up.
+function followsLog() {
+  const log = find("[data-tail]");
+  return Boolean(log) && log.scrollHeight - log.scrollTop - log.clientHeight < 30;
+}
+function showLogEnd() {
+  const log = find("[data-tail]");
+  if (log) log.scrollTop = log.scrollHeight;
 }
 async function refresh() {
   if (live.isAsking) return;
@@ -71,7 +83,7 @@ async function refresh() {
 }
 function schedule() {
   if (topics === undefined) return; // the page does not change by itself
-  const wait = live.failures ? BACKOFF[Math.min(live.failures, BACKOFF.length) - 1] * 1_000 : live.source ? SLOW : POLL;
+  const wait = live.failures ? BACKOFF[Math.min(live.failures, BACKOFF.length) - 1] * 1_000 : live.source && !find("[data-tail]") ? SLOW : POLL;
   later("next", refresh, wait * (0.85 + 0.3 * Math.random()));
 }
 function heard(event) {
@@ -103,6 +115,7 @@ function reconnect() {
   setMark();
 }
 if (topics !== undefined) {
+  showLogEnd();
   connect();
   schedule();
   setInterval(() => {
