@@ -142,6 +142,23 @@ class TestClosing:
             with pytest.raises(InvalidInput, match=field):
                 dead_letters.replay_matching(bad)
 
+    def test_steps_go_past_the_refused(self, harness: Harness) -> None:
+        """What is left after a step does not count those that earlier steps refused."""
+        for _ in range(2):
+            harness.dead_run()
+        harness.dead_run(pipeline="pair", processor="left")
+        dead_letters = harness.client.dead_letters
+        for _ in range(3):
+            dead_letters.replay_matching(ReplayRequest(processor="left"))
+            harness.fail(harness.take())
+        step = dead_letters.replay_matching(ReplayRequest(limit=1))
+        assert (step.matched, len(step.refused), step.left) == (3, 1, 2)
+        step = dead_letters.replay_matching(ReplayRequest(limit=1, before=step.next_before))
+        assert (step.matched, len(step.replayed), step.left) == (3, 1, 1)
+        last = dead_letters.replay_matching(ReplayRequest(limit=1, before=step.next_before))
+        assert (len(last.replayed), last.left, last.next_before) == (1, 0, None)
+        assert dead_letters.count() == 1
+
     def test_replays_are_limited(self, harness: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""
         run_id = harness.dead_run()

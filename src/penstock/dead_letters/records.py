@@ -257,13 +257,13 @@ class ReplayStep(Record):
     """The result of one step of a bulk replay."""
 
     matched: int
-    """Number of dead letters that matched before this step."""
+    """Number of dead letters that matched before this step; 10,000 if there are more."""
     replayed: list[ReplayedDeadLetter]
     """Dead letters that were replayed, or would be in a dry run."""
     refused: list[RefusedReplay]
     """Dead letters that cannot be replayed, with the reasons."""
     left: int
-    """Number of dead letters that still match."""
+    """Number of matching dead letters that the next steps reach; 10,000 if there are more."""
     is_dry_run: bool = field(name="dry_run")
     """Whether this was a dry run, which changes nothing."""
     next_before: str | None

@@ -10,6 +10,7 @@ from penstock.core.clock import Clock
 from penstock.web.actions.bus import BUS_ACTIONS
 from penstock.web.actions.control import CONTROL_ACTIONS
 from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
+from penstock.web.actions.dead_letters_matching import MATCHING_ACTIONS
 from penstock.web.actions.many import MANY_ACTIONS
 from penstock.web.actions.recovery import RECOVERY_ACTIONS
 from penstock.web.actions.serving import Actions
@@ -76,6 +77,7 @@ PAGES: Final = (
 
 ACTIONS: Final = (
     *DEAD_LETTER_ACTIONS,
+    *MATCHING_ACTIONS,
     *WORK_ACTIONS,
     *CONTROL_ACTIONS,
     *RECOVERY_ACTIONS,

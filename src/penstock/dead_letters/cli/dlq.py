@@ -356,8 +356,9 @@ def _replay_matching(
     refused: list[RefusedReplay] = []
     request = ReplayRequest(**asked, rate=given["rate"])
     with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
-        while many > len(done) + len(refused):
-            left = many - len(done) - len(refused)
+        # The count has a maximum; without a limit the replay goes on to the last match.
+        while limit is None or limit > len(done) + len(refused):
+            left = STEP if limit is None else limit - len(done) - len(refused)
             step = replay(replace(request, limit=min(STEP, left)))
             done += step.replayed
             refused += step.refused

@@ -223,7 +223,7 @@ def _groups(
             [
                 text(number(one.count), css="big"),
                 Cell(
-                    text=f"{_where(one)} · {one.error_type}",
+                    text=f"{where(one)} · {one.error_type}",
                     small=_cause(one),
                     href=visit.here(group=one.group, cursor=None, letter=None),
                 ),
@@ -272,7 +272,8 @@ def _cause(one: DeadLetterGroup) -> str:
     return f"{phrase} · and {plural(others, 'other text')}" if others else phrase
 
 
-def _where(one: Any) -> str:
+def where(one: Any) -> str:
+    """Return the origin of a dead letter or group: its subscription, or pipeline and processor."""
     if one.subscription:
         return str(one.subscription)
     return " / ".join(part for part in (one.pipeline, one.processor) if part) or "–"
@@ -295,7 +296,7 @@ def _list(
         ListColumn(
             "where",
             "",
-            lambda one: text(_where(one), small=one.partition or one.message_id or "", css="nw"),
+            lambda one: text(where(one), small=one.partition or one.message_id or "", css="nw"),
         )
         if group is None
         else ListColumn(
@@ -314,7 +315,7 @@ def _list(
     shown = [one.dead_letter_id for one in page.items]
     at = visit.get("letter") or (shown[0] if shown and not visit.get("cursor") else None)
     place = shown.index(at) if at in shown else None
-    title = "Newest first" if group is None else f"{_where(group)} · {group.error_type}"
+    title = "Newest first" if group is None else f"{where(group)} · {group.error_type}"
     return list_panel(visit, title, page, columns, empty, place)
 
 
@@ -346,7 +347,7 @@ def dead_letter(visit: Visit) -> WebPage:
     return WebPage(
         title=one.dead_letter_id,
         nav="letters",
-        heading=f"{_where(one)}: {one.error_type}",
+        heading=f"{where(one)}: {one.error_type}",
         crumbs=[("/dead-letters", "Dead letters")],
         state="dead" if is_open else "complete",
         word=one.status,
