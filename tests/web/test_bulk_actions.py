@@ -107,3 +107,31 @@ def test_all_customers_are_confirmed_by_the_number(served: ServedApi) -> None:
     assert "to confirm</label>" not in browser.get("/do/replay-letters?customer=acme").text
     bound = Browser(served, "acme-operator")
     assert "to confirm</label>" not in bound.get("/do/replay-letters").text
+
+
+@pytest.mark.usefixtures("died")
+def test_all_that_match_are_discarded_with_a_reason(
+    served: ServedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters_matching, "STEP", 1)
+    monkeypatch.setattr(dead_letters_matching, "STEPS", 3)
+    browser, inbox = Browser(served), served.harness.client.dead_letters
+    page = browser.get("/dead-letters?processor=work")
+    assert "/do/discard-letters?processor=work" in page.text
+    preview = browser.get("/do/discard-letters?processor=work")
+    assert rows(preview) == [("match", "4"), ("nightly / work", "4")]
+    assert "Discard the newest 3</button>" in preview.text
+    assert 'role="alert"' in browser.submit(preview).text, "a reason is needed"
+    assert inbox.count(processor="work") == 4
+    done = browser.submit(preview, reason="a test")
+    assert rows(done) == [("discarded", "3"), ("left", "1"), ("reason", "a test")]
+    assert "Discard the next 1</button>" in done.text
+    assert ("discarded", "1, 4 so far") in rows(browser.submit(done))
+    assert inbox.count(processor="work") == 0
+    assert {one.resolution for one in inbox.list(status="discarded").items} == {"a test"}
+    viewer = Browser(served, "viewer")
+    assert "/do/discard-letters" not in viewer.get("/dead-letters").text
+    shown = viewer.get("/do/discard-letters?processor=left")
+    form = next(one for one in shown.forms if one.action.startswith("/do/"))
+    assert viewer.post(form.action, {**form.values, "reason": "x"}).status == 403
+    assert inbox.count(processor="left") == 1

@@ -10,8 +10,14 @@ from typing import Any, Final
 
 from penstock.client import UseCaseGroups
 from penstock.core.errors import InvalidInput
-from penstock.dead_letters.records import RefusedReplay, ReplayRequest, ReplayStep
+from penstock.dead_letters.records import (
+    DiscardRequest,
+    RefusedReplay,
+    ReplayRequest,
+    ReplayStep,
+)
 from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
+from penstock.web.actions.dead_letters import REASON
 from penstock.web.pages.dead_letters import FILTERS, where
 from penstock.web.parts import address
 from penstock.web.words import plural
@@ -97,10 +103,7 @@ def _replay(client: UseCaseGroups, values: Values) -> DeedOutcome:
     replayed = sum(len(step.replayed) for step in steps)
     refused = [one for step in steps for one in step.refused]
     total = replayed + int(values.get("earlier") or 0)
-    rows = [
-        ("replayed", f"{replayed:,}" if total == replayed else f"{replayed:,}, {total:,} so far")
-    ]
-    rows += _refusals(refused)
+    rows = [("replayed", _so_far(replayed, total)), *_refusals(refused)]
     if last.left:
         rows.append(("left", _many(last.left)))
     following = {}
@@ -118,6 +121,63 @@ def _replay(client: UseCaseGroups, values: Values) -> DeedOutcome:
         following=following,
         following_label=f"Replay the next {min(last.left, STEP * STEPS):,}" if following else "",
     )
+
+
+def _discard_request(values: Values, **changed: Any) -> DiscardRequest:
+    given = {"before": values.get("before") or None, "limit": STEP, "reason": values["reason"]}
+    return DiscardRequest(**{**_chosen(values), **given, **changed})
+
+
+def _discard_count(client: UseCaseGroups, values: Values) -> int:
+    """Return how many dead letters are reached."""
+    request = _discard_request(values, limit=1, is_dry_run=True, reason="preview")
+    step = client.dead_letters.discard_matching(request)
+    return min(COUNT_MAX, step.left + len(step.discarded))
+
+
+def _discard_preview(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    count = _discard_count(client, values)
+    acted = min(count, STEP * STEPS)
+    phrase = f"{plural(acted, 'dead letter is', 'dead letters are')} closed"
+    if count > acted:
+        phrase = f"the newest {acted:,} are closed, then a button continues with the next"
+    return DeedOutcome(
+        text=f"{phrase}, without a replay. They stay readable until their retention ends.",
+        rows=[("match", _many(count)), *_origins(client, values)],
+        count=count,
+        acted=acted,
+        is_nothing=not acted,
+    )
+
+
+def _discard(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    """Discard up to STEPS steps."""
+    steps = [client.dead_letters.discard_matching(_discard_request(values))]
+    while steps[-1].left and len(steps) < STEPS:
+        request = _discard_request(values, before=steps[-1].next_before)
+        steps.append(client.dead_letters.discard_matching(request))
+    left, before = steps[-1].left, steps[-1].next_before
+    done = sum(len(step.discarded) for step in steps)
+    total = done + int(values.get("earlier") or 0)
+    following = {} if before is None else {"before": before, "earlier": str(total)}
+    shown = address("dead-letters", **{**_chosen(values), "status": "discarded"})
+    return DeedOutcome(
+        text=f"{plural(done, 'dead letter is', 'dead letters are')} closed without a replay. "
+        "They stay readable until their retention ends.",
+        rows=[
+            ("discarded", _so_far(done, total)),
+            *([("left", _many(left))] if left else []),
+            ("reason", values["reason"]),
+        ],
+        acted=done,
+        links=[(shown, "See them")],
+        following=following,
+        following_label=f"Discard the next {min(left, STEP * STEPS):,}" if following else "",
+    )
+
+
+def _so_far(done: int, total: int) -> str:
+    return f"{done:,}" if total == done else f"{done:,}, {total:,} so far"
 
 
 def _many(count: int) -> str:
@@ -163,31 +223,54 @@ def _end(values: Values, step: ReplayStep) -> list[tuple[str, str]]:
     return [("rate", f"{rate:g} a second"), ("all are sent by", end_text)]
 
 
-def _command(values: Values) -> str:
-    chosen = _chosen(values)
+def _options(values: Values) -> dict[str, str]:
     renamed = {"error_type": "error", "correlation_id": "correlation"}
-    options = {renamed.get(name, name): value for name, value in chosen.items()}
-    words = ["dlq", "replay"] if options else ["dlq", "replay", "--all"]
-    return command_line(*words, **options, rate=values.get("rate"))
+    return {renamed.get(name, name): value for name, value in _chosen(values).items()}
+
+
+def _command(values: Values, verb: str, **others: str | None) -> str:
+    options = _options(values)
+    words = ["dlq", verb] if options else ["dlq", verb, "--all"]
+    return command_line(*words, **options, **others)
+
+
+def _is_for_all(values: Values) -> bool:
+    return not _chosen(values) and not values.get("before")
+
+
+def _newest(verb: str, outcome: DeedOutcome) -> str:
+    has_more = (outcome.count or 0) > STEP * STEPS
+    return f"{verb} the newest {outcome.acted:,}" if has_more else f"{verb} {outcome.acted:,}"
 
 
 MATCHING_ACTIONS: Final = (
     Action(
         name="replay-letters",
         question=lambda _: "Replay all dead letters that match?",
-        label=lambda outcome: (
-            f"Replay the newest {outcome.acted:,}"
-            if (outcome.count or 0) > STEP * STEPS
-            else f"Replay {outcome.acted:,}"
-        ),
+        label=lambda outcome: _newest("Replay", outcome),
         deed=_replay,
         preview=_preview,
         count=_count,
-        is_for_all=lambda values: not _chosen(values) and not values.get("before"),
-        command=_command,
+        is_for_all=_is_for_all,
+        command=lambda values: _command(values, "replay", rate=values.get("rate")),
         back=lambda values: address("dead-letters", **_chosen(values)),
         fixed=(*FILTERS, "customer", *_CARRIED),
         fields=(ActionField(name="rate", label="rate a second", hint="all at once"),),
+        nav="letters",
+    ),
+    Action(
+        name="discard-letters",
+        question=lambda _: "Discard all dead letters that match?",
+        label=lambda outcome: _newest("Discard", outcome),
+        deed=_discard,
+        preview=_discard_preview,
+        count=_discard_count,
+        is_for_all=_is_for_all,
+        command=lambda values: _command(values, "discard", reason=values.get("reason") or "…"),
+        back=lambda values: address("dead-letters", **_chosen(values)),
+        fixed=(*FILTERS, "customer", "before", "earlier"),
+        fields=(REASON,),
+        is_final=True,
         nav="letters",
     ),
 )

@@ -59,7 +59,12 @@ def dead_letters(visit: Visit) -> WebPage:
     actions = []
     if visit.may_operate and status == "open" and count:
         href = address("do", "replay-letters", **chosen)
-        actions = [Button(label=f"Replay {number(count)}…", href=href, css="go", icon="retry")]
+        actions = [
+            Button(
+                label=f"Discard {number(count)}…", href=address("do", "discard-letters", **chosen)
+            ),
+            Button(label=f"Replay {number(count)}…", href=href, css="go", icon="retry"),
+        ]
     usual = ["subscription", "pipeline", "processor", "error_type"]
     usual += [] if visit.is_bound else ["customer"]
     names = usual + [name for name in FILTERS[1:] if visit.get(name) and name not in usual]
