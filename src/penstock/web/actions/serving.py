@@ -287,7 +287,7 @@ def _count(visit: Visit, action: Action, values: Mapping[str, str]) -> int:
 def _typed(visit: Visit, action: Action, values: Mapping[str, str], count: int | None) -> str:
     """Return what the person types to confirm: the number of items, `all`, or nothing."""
     is_all = not visit.is_bound and action.is_for_all(values)
-    if count is not None and (is_all or count > TYPED_ABOVE):
+    if count and (is_all or count > TYPED_ABOVE):
         return f"{count:,}"
     return "all" if is_all else ""
 
