@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from penstock.core.clock import HOUR
 from penstock.web.actions import dead_letters_matching, serving
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser, Shown
@@ -135,3 +136,30 @@ def test_all_that_match_are_discarded_with_a_reason(
     form = next(one for one in shown.forms if one.action.startswith("/do/"))
     assert viewer.post(form.action, {**form.values, "reason": "x"}).status == 403
     assert inbox.count(processor="left") == 1
+
+
+def test_only_those_of_a_time_are_listed_and_replayed(served: ServedApi) -> None:
+    harness = served.harness
+    harness.dead_run()
+    harness.clock.advance(2 * HOUR)
+    harness.dead_run()
+    (new, old) = harness.client.dead_letters.list().items
+    browser = Browser(served)
+    page = browser.get("/dead-letters?since=1h")
+    assert new.dead_letter_id in page.text
+    assert old.dead_letter_id not in page.text
+    assert old.dead_letter_id in browser.get("/dead-letters?since=24h").text
+    assert old.dead_letter_id in browser.get("/dead-letters?until=1h").text
+    assert new.dead_letter_id not in browser.get("/dead-letters?until=1h").text
+    for age in ("1h", "24h", "7d"):
+        assert f"/dead-letters?since={age}" in page.links
+    link = next(one for one in page.links if one.startswith("/do/replay-letters?since=20"))
+    harness.clock.advance(HOUR // 10)
+    preview = browser.get(link)
+    assert ("match", "1") in rows(preview)
+    assert "1 dead letter is replayed" in browser.submit(preview).text
+    assert harness.client.dead_letters.get(new.dead_letter_id).dead_letter.status == "replayed"
+    assert harness.client.dead_letters.get(old.dead_letter_id).dead_letter.status == "open"
+    bad = browser.get("/do/replay-letters?since=soon")
+    assert "an ISO 8601 time" in bad.text
+    assert "Replay 1</button>" not in bad.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from penstock.client import UseCaseGroups
@@ -18,7 +18,7 @@ from penstock.dead_letters.records import (
 )
 from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
 from penstock.web.actions.dead_letters import REASON
-from penstock.web.pages.dead_letters import FILTERS, where
+from penstock.web.pages.dead_letters import FILTERS, TIMES, where
 from penstock.web.parts import address
 from penstock.web.words import plural
 
@@ -35,19 +35,35 @@ _CARRIED: Final = ("before", "start_at", "earlier")
 """Values with which a replay continues."""
 
 
-def _chosen(values: Values) -> dict[str, Any]:
-    return {name: values[name] for name in (*FILTERS, "customer") if values.get(name)}
+def _chosen(values: Values) -> dict[str, str]:
+    return {name: values[name] for name in (*FILTERS, *TIMES, "customer") if values.get(name)}
+
+
+def _filters(values: Values) -> dict[str, Any]:
+    """Return the filters of the use cases."""
+    return {
+        name: _time(name, value) if name in TIMES else value
+        for name, value in _chosen(values).items()
+    }
+
+
+def _time(name: str, value: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidInput(name, "an ISO 8601 time", value) from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _request(values: Values, **changed: Any) -> ReplayRequest:
     start_at = values.get("start_at")
-    given = {
+    given: dict[str, Any] = {
         "rate": _rate(values.get("rate", "")),
         "before": values.get("before") or None,
-        "start_at": datetime.fromisoformat(start_at) if start_at else None,
+        "start_at": _time("start_at", start_at) if start_at else None,
         "limit": STEP,
     }
-    return ReplayRequest(**{**_chosen(values), **given, **changed})
+    return ReplayRequest(**{**_filters(values), **given, **changed})
 
 
 def _rate(given: str) -> float | None:
@@ -125,7 +141,7 @@ def _replay(client: UseCaseGroups, values: Values) -> DeedOutcome:
 
 def _discard_request(values: Values, **changed: Any) -> DiscardRequest:
     given = {"before": values.get("before") or None, "limit": STEP, "reason": values["reason"]}
-    return DiscardRequest(**{**_chosen(values), **given, **changed})
+    return DiscardRequest(**{**_filters(values), **given, **changed})
 
 
 def _discard_count(client: UseCaseGroups, values: Values) -> int:
@@ -187,7 +203,7 @@ def _many(count: int) -> str:
 def _origins(client: UseCaseGroups, values: Values) -> list[tuple[str, str]]:
     """Return how many dead letters each subscription or processor has, among the newest."""
     found: Counter[str] = Counter()
-    for group in client.dead_letters.groups(check=False, limit=GROUPS, **_chosen(values)):
+    for group in client.dead_letters.groups(check=False, limit=GROUPS, **_filters(values)):
         found[where(group)] += group.count
     rows = [(name, f"{count:,}") for name, count in found.most_common(ORIGINS)]
     others = found.total() - sum(count for _, count in found.most_common(ORIGINS))
@@ -254,7 +270,7 @@ MATCHING_ACTIONS: Final = (
         is_for_all=_is_for_all,
         command=lambda values: _command(values, "replay", rate=values.get("rate")),
         back=lambda values: address("dead-letters", **_chosen(values)),
-        fixed=(*FILTERS, "customer", *_CARRIED),
+        fixed=(*FILTERS, *TIMES, "customer", *_CARRIED),
         fields=(ActionField(name="rate", label="rate a second", hint="all at once"),),
         nav="letters",
     ),
@@ -268,7 +284,7 @@ MATCHING_ACTIONS: Final = (
         is_for_all=_is_for_all,
         command=lambda values: _command(values, "discard", reason=values.get("reason") or "…"),
         back=lambda values: address("dead-letters", **_chosen(values)),
-        fixed=(*FILTERS, "customer", "before", "earlier"),
+        fixed=(*FILTERS, *TIMES, "customer", "before", "earlier"),
         fields=(REASON,),
         is_final=True,
         nav="letters",

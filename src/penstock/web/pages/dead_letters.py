@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from penstock.web.parts import (
     Button,
     Cell,
     Choice,
+    Choices,
     Empty,
     FactsPanel,
     Filter,
@@ -40,15 +42,28 @@ FILTERS: Final = (
     "error_type", "group",
 )  # fmt: skip
 
+TIMES: Final = ("since", "until")
+AGES: Final = (("any time", None), ("last hour", "1h"), ("24 h", "24h"), ("7 days", "7d"))
+"""Choices of `since`."""
+
 
 def chosen_filters(visit: Visit) -> dict[str, Any]:
-    """Return the filters of the address."""
+    """Return the filters of the address; ages are relative to the time of the request."""
     made: dict[str, Any] = {name: visit.get(name) for name in FILTERS if visit.get(name)}
     if made.get("kind") not in (None, "run", "delivery"):
         del made["kind"]
     if visit.customer is not None:
         made["customer"] = visit.customer
+    made |= {name: at for name in TIMES if (at := visit.time(name)) is not None}
     return made
+
+
+def action_filters(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return filters as text for the address of an action; a time remains the same in it."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in chosen.items()
+    }
 
 
 def dead_letters(visit: Visit) -> WebPage:
@@ -58,16 +73,18 @@ def dead_letters(visit: Visit) -> WebPage:
     count = visit.client.dead_letters.count(status=status, **chosen)
     actions = []
     if visit.may_operate and status == "open" and count:
-        href = address("do", "replay-letters", **chosen)
+        about = action_filters(chosen)
+        href = address("do", "replay-letters", **about)
         actions = [
             Button(
-                label=f"Discard {number(count)}…", href=address("do", "discard-letters", **chosen)
+                label=f"Discard {number(count)}…", href=address("do", "discard-letters", **about)
             ),
             Button(label=f"Replay {number(count)}…", href=href, css="go", icon="retry"),
         ]
     usual = ["subscription", "pipeline", "processor", "error_type"]
     usual += [] if visit.is_bound else ["customer"]
     names = usual + [name for name in FILTERS[1:] if visit.get(name) and name not in usual]
+    names += TIMES
     groups: list[DeadLetterGroup] = []
 
     @cache
@@ -96,8 +113,26 @@ def dead_letters(visit: Visit) -> WebPage:
         ],
         actions=actions,
         filters=[
-            Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
+            Filter(
+                name=name,
+                label=name.replace("_", " "),
+                value=visit.get(name) or "",
+                hint="2h, 3d or 2026-01-31" if name in TIMES else "",
+            )
             for name in names
+        ],
+        tools=[
+            Choices(
+                label="died",
+                choices=[
+                    Choice(
+                        label=label,
+                        href=visit.here(since=age, until=None, cursor=None, letter=None),
+                        is_current=visit.get("since") == age and visit.get("until") is None,
+                    )
+                    for label, age in AGES
+                ],
+            )
         ],
         kept={"status": status, **({"kind": chosen["kind"]} if "kind" in chosen else {})},
         top=[causes],
@@ -241,7 +276,9 @@ def _groups(
                 _replayable(one),
                 Cell(
                     text="Replay…",
-                    href=address("do", "replay-letters", **{**others, "group": one.group}),
+                    href=address(
+                        "do", "replay-letters", **{**action_filters(others), "group": one.group}
+                    ),
                 )
                 if is_open
                 else text(""),
