@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from penstock.audit.store.journal import journal_for
 from penstock.core.clock import HOUR, SECOND, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode, encode
-from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
+from penstock.dead_letters.records import DeadLetterEdit, DiscardRequest, ReplayRequest
 from tests.kits.client_harness import Harness
 
 
@@ -98,6 +100,39 @@ class TestClosing:
         assert closed.resolution == "not needed"
         assert harness.run(one).state == "FAILED"
 
+    def test_discarding_by_filter(self, harness: Harness) -> None:
+        """Steps discard what matches, each with the reason and an entry in the journal."""
+        for _ in range(3):
+            harness.dead_run()
+        harness.dead_run(customer="other")
+        dead_letters = harness.client.scoped("acme", actor="ann").dead_letters
+        request = DiscardRequest(limit=2, reason="a test")
+        would = dead_letters.discard_matching(replace(request, is_dry_run=True))
+        assert (would.matched, len(would.discarded), would.left) == (3, 2, 1)
+        assert harness.client.dead_letters.count() == 4, "a dry run changes nothing"
+        step = dead_letters.discard_matching(request)
+        assert (step.matched, step.discarded, step.left) == (3, would.discarded, 1)
+        last = dead_letters.discard_matching(replace(request, before=step.next_before))
+        assert (last.matched, len(last.discarded), last.next_before) == (1, 1, None)
+        found = dead_letters.list(status="discarded").items
+        ids = [one.dead_letter_id for one in found]
+        assert ids == step.discarded + last.discarded
+        assert {(one.resolved_by, one.resolution) for one in found} == {("ann", "a test")}
+        noted = harness.store.read(
+            lambda tx: [journal_for(tx, "dead_letter", decode("dl", one)) for one in ids]
+        )
+        assert [[(one.action, one.why) for one in entries] for entries in noted] == [
+            [("discarded", "a test")]
+        ] * 3
+        assert harness.client.dead_letters.count() == 1, "that of the other customer"
+        for field, bad in (
+            ("limit", DiscardRequest(limit=501, reason="x")),
+            ("reason", DiscardRequest(reason="")),
+            ("before", DiscardRequest(before="dl_?", reason="x")),
+        ):
+            with pytest.raises(InvalidInput, match=field):
+                dead_letters.discard_matching(bad)
+
     def test_replay_edited(self, harness: Harness) -> None:
         """A replay creates a new run, optionally with other parameters, and only once."""
         run_id = harness.dead_run()
@@ -141,6 +176,23 @@ class TestClosing:
         ):
             with pytest.raises(InvalidInput, match=field):
                 dead_letters.replay_matching(bad)
+
+    def test_steps_go_past_the_refused(self, harness: Harness) -> None:
+        """What is left after a step does not count those that earlier steps refused."""
+        for _ in range(2):
+            harness.dead_run()
+        harness.dead_run(pipeline="pair", processor="left")
+        dead_letters = harness.client.dead_letters
+        for _ in range(3):
+            dead_letters.replay_matching(ReplayRequest(processor="left"))
+            harness.fail(harness.take())
+        step = dead_letters.replay_matching(ReplayRequest(limit=1))
+        assert (step.matched, len(step.refused), step.left) == (3, 1, 2)
+        step = dead_letters.replay_matching(ReplayRequest(limit=1, before=step.next_before))
+        assert (step.matched, len(step.replayed), step.left) == (3, 1, 1)
+        last = dead_letters.replay_matching(ReplayRequest(limit=1, before=step.next_before))
+        assert (len(last.replayed), last.left, last.next_before) == (1, 0, None)
+        assert dead_letters.count() == 1
 
     def test_replays_are_limited(self, harness: Harness) -> None:
         """A run that failed after three replays is refused with a reason by a filter replay."""

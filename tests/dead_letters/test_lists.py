@@ -82,7 +82,10 @@ def test_filters_with_an_index(harness: Harness, rare: str) -> None:
     assert inbox.count(pipeline="none") == 0
 
 
-@pytest.mark.parametrize("name", ["dead_letter_find", "dead_letter_groups", "dead_letter_count"])
+@pytest.mark.parametrize(
+    "name",
+    ["dead_letter_find", "dead_letter_groups", "dead_letter_count", "dead_letter_count_index"],
+)
 def test_every_path_reads_an_index(harness: Harness, name: str) -> None:
     """A plan that serves all filters has an index for each; the others are not read."""
     lists = ("subscriptions", "processors", "pipelines", "group_subscriptions",

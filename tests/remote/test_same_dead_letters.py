@@ -10,7 +10,7 @@ from penstock.bus.message import ErrorKind, Nack, NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.core.errors import ApiError, Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
+from penstock.dead_letters.records import DeadLetterEdit, DiscardRequest, ReplayRequest
 from penstock.remote.client import RemoteClient
 from tests.remote.test_same_records import remote, same
 from tests.server.kit import ServedApi
@@ -75,6 +75,17 @@ def test_replays(served: ServedApi, dead: RemoteClient) -> None:
     assert (last.matched, len(last.replayed)) == (1, 1)
     (run,) = dead.dead_letters.list(kind="run").items
     assert dead.dead_letters.replay(run.dead_letter_id).replayed_as.startswith("run_")
+
+
+def test_discard_by_filter(served: ServedApi, dead: RemoteClient) -> None:
+    """A dry run is equal on both; a step over the API discards."""
+    would = DiscardRequest(subscription="reader", limit=2, reason="a test", is_dry_run=True)
+    same(served, dead, "dead_letters", "discard_matching", would)
+    step = dead.dead_letters.discard_matching(
+        DiscardRequest(subscription="reader", limit=2, reason="a test")
+    )
+    assert (step.matched, len(step.discarded), step.left) == (3, 2, 1)
+    assert served.harness.client.dead_letters.count(subscription="reader") == 1
 
 
 def test_discard(served: ServedApi, dead: RemoteClient) -> None:

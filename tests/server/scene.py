@@ -256,6 +256,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         "/dead-letters/replay",
         {"customer_id": s.customer, "error_type": "NO_SUCH_ERROR"},
     ),
+    "POST /api/v1/dead-letters/discard": lambda s: (
+        "/dead-letters/discard",
+        {"customer_id": s.customer, "error_type": "NO_SUCH_ERROR", "reason": "known"},
+    ),
     "GET /api/v1/dead-letters/{dead_letter_id}": lambda s: (
         f"/dead-letters/{s.runs['dead']}",
         None,

@@ -10,7 +10,7 @@ from penstock.bus.records import NewSnapshot, Schema, Subscription, Topic
 from penstock.client import Client
 from penstock.core.clock import to_datetime
 from penstock.core.ids import encode
-from penstock.dead_letters.records import ReplayRequest
+from penstock.dead_letters.records import DiscardRequest, ReplayRequest
 from tests.tenancy.tenants import Things
 
 Call = Callable[[Client, Things], Any]
@@ -118,6 +118,11 @@ BUS_FOREIGN: dict[str, list[Call]] = {
     "dead_letters.replay": [lambda c, t: c.dead_letters.replay(dead_letter(t))],
     "dead_letters.replay_matching": [
         lambda c, t: c.dead_letters.replay_matching(ReplayRequest(customer=t.customer_id))
+    ],
+    "dead_letters.discard_matching": [
+        lambda c, t: c.dead_letters.discard_matching(
+            DiscardRequest(customer=t.customer_id, reason="x")
+        )
     ],
     "dead_letters.discard": [lambda c, t: c.dead_letters.discard(dead_letter(t), "x")],
 }

@@ -15,6 +15,9 @@ __all__ = [
     "DeadLetterGroup",
     "DeadLetterKind",
     "DeadLetterMessage",
+    "DeadLetterSelection",
+    "DiscardRequest",
+    "DiscardStep",
     "RefusedReason",
     "RefusedReplay",
     "ReplayRequest",
@@ -194,45 +197,57 @@ class SingleReplay(Record):
     """Id of the new run, or of the message that is delivered again."""
 
 
-class ReplayRequest(Record):
-    """Filters for the dead letters to replay, and the replay rate."""
+class DeadLetterSelection(Record):
+    """Filters for the dead letters of a bulk action, and the position at which it continues."""
 
     kind: DeadLetterKind | None = None
-    """Replay only runs, or only deliveries."""
+    """Select only runs, or only deliveries."""
     customer: Annotated[str, Meta(max_length=200)] | None = field(name="customer_id", default=None)
-    """Replay only dead letters of this customer."""
+    """Select only dead letters of this customer."""
     subscription: Text | None = None
-    """Replay only deliveries of this subscription."""
+    """Select only deliveries of this subscription."""
     topic: Text | None = None
-    """Replay only messages of this topic."""
+    """Select only messages of this topic."""
     pipeline: Annotated[str, Meta(max_length=200)] | None = field(
         name="pipeline_template", default=None
     )
-    """Replay only runs of this pipeline."""
+    """Select only runs of this pipeline."""
     processor: Annotated[str, Meta(max_length=200)] | None = None
-    """Replay only runs of this processor."""
+    """Select only runs of this processor."""
     partition: Annotated[str, Meta(max_length=200)] | None = None
-    """Replay only runs of this partition."""
+    """Select only runs of this partition."""
     correlation_id: Annotated[str, Meta(max_length=200)] | None = None
-    """Replay only dead letters with this correlation id."""
+    """Select only dead letters with this correlation id."""
     error_type: Annotated[str, Meta(max_length=100)] | None = None
-    """Replay only dead letters with this error type."""
+    """Select only dead letters with this error type."""
     group: Annotated[str, Meta(max_length=GROUP_NAME_MAX)] | None = None
-    """Replay only dead letters of the group with this name."""
+    """Select only dead letters of the group with this name."""
     since: Time | None = None
-    """Only dead letters created at or after this ISO 8601 time."""
+    """Select only dead letters created at or after this ISO 8601 time."""
     until: Time | None = None
-    """Only dead letters created before this ISO 8601 time."""
+    """Select only dead letters created before this ISO 8601 time."""
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
-    """Maximum number of dead letters to replay in this request."""
-    rate: Annotated[float, Meta(gt=0, le=10_000)] | None = None
-    """Maximum replays per second; all are replayed at once when omitted."""
+    """Maximum number of dead letters of this request."""
     before: Annotated[str, Meta(max_length=64)] | None = None
     """`next_before` of the previous request, to continue it."""
+    is_dry_run: bool = field(name="dry_run", default=False)
+    """Report what would be done without doing it."""
+
+
+class ReplayRequest(DeadLetterSelection):
+    """Filters for the dead letters to replay, and the replay rate."""
+
+    rate: Annotated[float, Meta(gt=0, le=10_000)] | None = None
+    """Maximum replays per second; all are replayed at once when omitted."""
     start_at: Time | None = None
     """`next_at` of the previous request, to continue its rate."""
-    is_dry_run: bool = field(name="dry_run", default=False)
-    """Report what would be replayed without replaying it."""
+
+
+class DiscardRequest(DeadLetterSelection):
+    """Filters for the dead letters to discard, and the reason."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=500)]
+    """Reason for discarding them, stored as their resolution."""
 
 
 class ReplayedDeadLetter(Record):
@@ -257,16 +272,31 @@ class ReplayStep(Record):
     """The result of one step of a bulk replay."""
 
     matched: int
-    """Number of dead letters that matched before this step."""
+    """Number of dead letters that matched before this step; 10,000 if there are more."""
     replayed: list[ReplayedDeadLetter]
     """Dead letters that were replayed, or would be in a dry run."""
     refused: list[RefusedReplay]
     """Dead letters that cannot be replayed, with the reasons."""
     left: int
-    """Number of dead letters that still match."""
+    """Number of matching dead letters that the next steps reach; 10,000 if there are more."""
     is_dry_run: bool = field(name="dry_run")
     """Whether this was a dry run, which changes nothing."""
     next_before: str | None
     """Value of `before` for the next step; null after the last one."""
     next_at: Time | None
     """Value of `start_at` for the next step; null in a dry run."""
+
+
+class DiscardStep(Record):
+    """The result of one step of discarding dead letters."""
+
+    matched: int
+    """Number of dead letters that matched before this step; 10,000 if there are more."""
+    discarded: list[str]
+    """Ids of the dead letters that were discarded, or would be in a dry run, newest first."""
+    left: int
+    """Number of matching dead letters that the next steps reach; 10,000 if there are more."""
+    is_dry_run: bool = field(name="dry_run")
+    """Whether this was a dry run, which changes nothing."""
+    next_before: str | None
+    """Value of `before` for the next step; null after the last one."""

@@ -200,11 +200,13 @@ def dead_letter_refused(
     return {int(row[0]): str(row[1]) for row in found}
 
 
-def dead_letter_count(tx: Tx, wanted: DeadLetterRowFilter, *, is_bounded: bool = False) -> int:
+def dead_letter_count(
+    tx: Tx, wanted: DeadLetterRowFilter, *, before: int = FAR, is_bounded: bool = False
+) -> int:
     """Count matching dead letters, up to COUNT_MAX; a bounded count examines only the newest."""
     params, is_exact = _by_index(tx, wanted)
     visited = VISITED_MAX if is_bounded else FAR
-    given = {**params, "before": FAR, "visited": visited, "most": COUNT_MAX}
+    given = {**params, "before": before, "visited": visited, "most": COUNT_MAX}
     name = "dead_letter_count_index" if is_exact else "dead_letter_count"
     return int(one(tx.rows(name, given))[0])
 

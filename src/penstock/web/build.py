@@ -10,8 +10,11 @@ from penstock.core.clock import Clock
 from penstock.web.actions.bus import BUS_ACTIONS
 from penstock.web.actions.control import CONTROL_ACTIONS
 from penstock.web.actions.dead_letters import DEAD_LETTER_ACTIONS
+from penstock.web.actions.dead_letters_matching import MATCHING_ACTIONS
 from penstock.web.actions.gates import GATE_ACTIONS
 from penstock.web.actions.many import MANY_ACTIONS
+from penstock.web.actions.overrides import OVERRIDE_ACTIONS
+from penstock.web.actions.pauses import PAUSE_ACTIONS
 from penstock.web.actions.recovery import RECOVERY_ACTIONS
 from penstock.web.actions.serving import Actions
 from penstock.web.actions.settings import SETTING_ACTIONS
@@ -77,9 +80,12 @@ PAGES: Final = (
 
 ACTIONS: Final = (
     *DEAD_LETTER_ACTIONS,
+    *MATCHING_ACTIONS,
     *WORK_ACTIONS,
     *GATE_ACTIONS,
+    *OVERRIDE_ACTIONS,
     *CONTROL_ACTIONS,
+    *PAUSE_ACTIONS,
     *RECOVERY_ACTIONS,
     *MANY_ACTIONS,
     *BUS_ACTIONS,

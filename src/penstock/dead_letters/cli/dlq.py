@@ -21,6 +21,7 @@ from penstock.dead_letters.cli.output import origin, print_dead_letter, replayab
 from penstock.dead_letters.records import (
     DeadLetter,
     DeadLetterEdit,
+    DiscardRequest,
     RefusedReplay,
     ReplayedDeadLetter,
     ReplayRequest,
@@ -29,6 +30,8 @@ from penstock.dead_letters.records import (
 
 LIMIT = click.IntRange(1, 10_000)
 STEP = 100
+DISCARDED = 500
+"""Numbers of dead letters of one request to replay, and to discard."""
 WORDS = 60
 REASONS = 20
 
@@ -215,27 +218,56 @@ def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given:
     """
     with app.connect() as client:
         asked = _meant(client, dead_letter_ids, given)
-        chosen = list(dead_letter_ids)
         if asked is not None:
-            chosen = [one.dead_letter_id for one in _find(client, asked, given["limit"]).items]
-        elif given["dry_run"]:
-            chosen = [one.dead_letter_id for one in _open(client, dead_letter_ids)]
-        if given["dry_run"]:
-            text = f"Would discard {output.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
-            app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
+            _discard_matching(app, client, DiscardRequest(**asked, reason=reason), given)
             return
-        if asked is not None and len(chosen) > 1 and not given["yes"] and not app.is_json:
-            confirm(f"Discard {output.plural(len(chosen), 'dead letter')}?")
+        chosen = list(dead_letter_ids)
+        if given["dry_run"]:
+            _would_discard(app, [one.dead_letter_id for one in _open(client, dead_letter_ids)])
+            return
         for dead_letter_id in chosen:
             client.dead_letters.discard(dead_letter_id, reason)
+    _discarded(app, chosen)
 
+
+def _discard_matching(
+    app: App, client: UseCaseGroups, request: DiscardRequest, given: Mapping[str, Any]
+) -> None:
+    """Count the matches with a dry run, ask for confirmation, then discard in steps."""
+    discard, limit = client.dead_letters.discard_matching, given["limit"]
+    dry = given["dry_run"]
+    if not dry and not given["yes"] and not app.is_json:
+        would = discard(replace(request, limit=1, is_dry_run=True))
+        many = min(limit, would.matched)
+        if many > 1:
+            confirm(f"Discard {output.plural(many, 'dead letter')}?")
+    chosen: list[str] = []
+    while True:
+        step = discard(replace(request, limit=min(DISCARDED, limit), is_dry_run=dry))
+        chosen += step.discarded
+        limit -= DISCARDED
+        if step.next_before is None or limit <= 0:
+            break
+        request = replace(request, before=step.next_before)
+    if dry:
+        _would_discard(app, chosen)
+        return
+    _discarded(app, chosen, step.left)
+
+
+def _would_discard(app: App, chosen: list[str]) -> None:
+    text = f"Would discard {output.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
+    app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
+
+
+def _discarded(app: App, chosen: list[str], left: int = 0) -> None:
     def print_text() -> None:
         for dead_letter_id in chosen:
             click.echo(f"{dead_letter_id} is discarded.")
         if not chosen:
             click.echo(f"Nothing discarded.{_none(chosen)}")
-        elif asked is not None and len(chosen) == given["limit"]:
-            app.hint(f"{len(chosen)} discarded; there may be more: run the command again.")
+        elif left:
+            app.hint(f"{len(chosen)} discarded, {left} left: run the command again.")
 
     app.emit({"discarded": chosen}, print_text)
 
@@ -356,8 +388,9 @@ def _replay_matching(
     refused: list[RefusedReplay] = []
     request = ReplayRequest(**asked, rate=given["rate"])
     with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
-        while many > len(done) + len(refused):
-            left = many - len(done) - len(refused)
+        # The count has a maximum; without a limit the replay goes on to the last match.
+        while limit is None or limit > len(done) + len(refused):
+            left = STEP if limit is None else limit - len(done) - len(refused)
             step = replay(replace(request, limit=min(STEP, left)))
             done += step.replayed
             refused += step.refused

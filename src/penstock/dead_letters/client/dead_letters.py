@@ -32,7 +32,12 @@ from penstock.core.records.record import Meta, Page, time_or_none
 from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.client.deliveries import message_of
 from penstock.dead_letters.client.group_checks import with_checks
-from penstock.dead_letters.client.replays import DeadLetterReplays, ReplayOutcome, journal_note
+from penstock.dead_letters.client.replays import (
+    DeadLetterReplays,
+    ReplayOutcome,
+    journal_note,
+    step_rows,
+)
 from penstock.dead_letters.from_rows import dead_letter_record, dead_message_record, group_records
 from penstock.dead_letters.group_name import parse_group
 from penstock.dead_letters.records import (
@@ -42,6 +47,9 @@ from penstock.dead_letters.records import (
     DeadLetterEdit,
     DeadLetterGroup,
     DeadLetterKind,
+    DeadLetterSelection,
+    DiscardRequest,
+    DiscardStep,
     RefusedReplay,
     ReplayedDeadLetter,
     ReplayRequest,
@@ -254,15 +262,10 @@ class DeadLetters:
 
         Pass the result's `next_before` and `next_at` to the next step.
         """
-        limit, rate = request.limit, request.rate
-        if not 1 <= limit <= STEP_MAX:
-            raise InvalidInput("limit", f"1 to {STEP_MAX}", limit)
+        limit, rate = _step_limit(request), request.rate
         if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
             raise InvalidInput("rate", f"{RATE_MIN:g} to {RATE_MAX:,.0f} a second", rate)
-        names = ("kind", "customer", "subscription", "topic", "pipeline", "processor", "partition",
-                 "correlation_id", "error_type", "group", "since", "until")  # fmt: skip
-        given = {name: getattr(request, name) for name in names}
-        before = FAR if request.before is None else decode("dl", request.before, "before")
+        given, before = _selected(request), _step_before(request)
         start_at = None if request.start_at is None else request_time(request.start_at, "start_at")
         is_dry = request.is_dry_run
 
@@ -288,6 +291,35 @@ class DeadLetters:
             journal_note(tx, [row], "discarded", self._actor, reason)
 
         self._store.write(body)
+
+    def discard_matching(self, request: DiscardRequest) -> DiscardStep:
+        """Discard matching dead letters, newest first, in bounded steps. Use `dry_run` first.
+
+        Pass the result's `next_before` to the next step.
+        """
+        limit, reason, is_dry = _step_limit(request), request.reason, request.is_dry_run
+        if not reason:
+            raise InvalidInput("reason", "a reason for discarding them", reason)
+        given, before = _selected(request), _step_before(request)
+
+        def body(tx: Tx) -> DiscardStep:
+            wanted = self._wanted(tx, given)
+            rows, matched, left = step_rows(tx, wanted, before=before, limit=limit)
+            last = rows[-1].dead_letter_id if left else None
+            if not is_dry:
+                closed = [(row.dead_letter_id, reason) for row in rows]
+                done = dead_letter_resolve_many(tx, closed, status="discarded", actor=self._actor)
+                rows = [row for row in rows if row.dead_letter_id in done]
+                journal_note(tx, rows, "discarded", self._actor, reason)
+            return DiscardStep(
+                matched=matched,
+                discarded=[encode("dl", row.dead_letter_id) for row in rows],
+                left=left,
+                is_dry_run=is_dry,
+                next_before=id_or_none("dl", last),
+            )
+
+        return self._store.read(body) if is_dry else self._store.write(body)
 
     def _must(self, tx: Tx, dead_letter_id: str) -> DeadLetterRow:
         """Return the dead letter with this id, or of the run with this id."""
@@ -322,6 +354,22 @@ class DeadLetters:
             since=0 if since is None else from_datetime(since),
             until=FAR if until is None else from_datetime(until),
         )
+
+
+def _step_limit(request: DeadLetterSelection) -> int:
+    """Return the limit of a step; raise InvalidInput if it is out of range."""
+    if not 1 <= request.limit <= STEP_MAX:
+        raise InvalidInput("limit", f"1 to {STEP_MAX}", request.limit)
+    return request.limit
+
+
+def _step_before(request: DeadLetterSelection) -> int:
+    return FAR if request.before is None else decode("dl", request.before, "before")
+
+
+def _selected(request: DeadLetterSelection) -> dict[str, Any]:
+    """Return the filters of a bulk action."""
+    return {name: getattr(request, name) for name in DeadLetterFilters.__annotations__}
 
 
 def _kept_until(tx: Tx, row: DeadLetterRow) -> datetime | None:

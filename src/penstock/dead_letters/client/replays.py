@@ -17,6 +17,7 @@ from penstock.dead_letters.client.deliveries import delivery_check, delivery_red
 from penstock.dead_letters.client.reports import is_report, report_check, report_replay
 from penstock.dead_letters.records import DeadLetterEdit
 from penstock.dead_letters.store import (
+    COUNT_MAX,
     FAR,
     DeadLetterRow,
     DeadLetterRowFilter,
@@ -37,7 +38,7 @@ REPLAYS_MAX = 3
 class ReplayOutcome:
     """Result of one step of a replay, or of its dry run.
 
-    `matched` counts all dead letters that match the filter, `left` those after this step.
+    `matched` counts all dead letters that match the filter, `left` those that the next steps reach.
     `replayed` contains pairs of dead letter and new id, `refused` pairs of dead letter and reason.
     """
 
@@ -74,8 +75,7 @@ class DeadLetterReplays:
         `next_before` and `next_at` to the next step. Dead letters that may not be replayed are
         skipped and listed in `refused`. A dry run only returns what would be done.
         """
-        found = dead_letter_find(tx, wanted, before=before, limit=limit)
-        matched = dead_letter_count(tx, wanted)
+        found, matched, left = step_rows(tx, wanted, before=before, limit=limit)
         at = max(tx.now(), start_at or 0)
         done: list[tuple[int, str]] = []
         refused: list[tuple[int, str]] = []
@@ -99,8 +99,8 @@ class DeadLetterReplays:
             matched=matched,
             replayed=done,
             refused=refused,
-            left=matched - len(found),
-            next_before=found[-1].dead_letter_id if len(found) == limit else None,
+            left=left,
+            next_before=found[-1].dead_letter_id if left else None,
             next_at=None if is_dry else at,
         )
 
@@ -146,6 +146,19 @@ class DeadLetterReplays:
             dead_letter_resolve_many(tx, closed, status="replayed", actor=self._actor)
         journal_note(tx, [row], "replayed", self._actor, new_id)
         return new_id
+
+
+def step_rows(
+    tx: Tx, wanted: DeadLetterRowFilter, *, before: int, limit: int
+) -> tuple[list[DeadLetterRow], int, int]:
+    """Return the dead letters of a step, how many match in all, and how many are left after it."""
+    found = dead_letter_find(tx, wanted, before=before, limit=limit)
+    left = 0
+    if len(found) == limit:
+        left = dead_letter_count(tx, wanted, before=found[-1].dead_letter_id)
+    if before == FAR:
+        return found, min(COUNT_MAX, len(found) + left), left
+    return found, dead_letter_count(tx, wanted), left
 
 
 def journal_note(tx: Tx, rows: Sequence[DeadLetterRow], action: str, actor: str, why: str) -> None:

@@ -199,27 +199,29 @@ SELECT count(*) FROM (SELECT d.dead_letter_id FROM ({{dead_letter_window}}) AS d
     WHERE {{dead_letter_filter}} LIMIT :most) AS found;
 
 -- name: dead_letter_count_index
--- Count dead letters by an index alone, up to a maximum.
+-- Count dead letters before an id by an index alone, up to a maximum.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT count(*) FROM (SELECT u.dead_letter_id FROM (
-    SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'open' AND d.status = 'open'
+    SELECT d.dead_letter_id FROM dead_letters d WHERE CAST(:path AS text) = 'open'
+        AND d.dead_letter_id < :before AND d.status = 'open'
+    UNION ALL SELECT d.dead_letter_id FROM dead_letters d WHERE CAST(:path AS text) = 'customer'
+        AND d.dead_letter_id < :before AND d.status = 'open' AND d.customer = :customer
+    UNION ALL SELECT d.dead_letter_id FROM dead_letters d WHERE CAST(:path AS text) = 'error'
+        AND d.dead_letter_id < :before AND d.status = 'open' AND d.error_type = :error_key
+    UNION ALL SELECT d.dead_letter_id FROM dead_letters d WHERE CAST(:path AS text) = 'processor'
+        AND d.dead_letter_id < :before AND d.status = 'open' AND d.processor = :processor_key
+    UNION ALL SELECT d.dead_letter_id FROM dead_letters d WHERE CAST(:path AS text) = 'subscription'
+        AND d.dead_letter_id < :before AND d.subscription = :subscription_key
     UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'customer' AND d.status = 'open' AND d.customer = :customer
+        WHERE CAST(:path AS text) = 'processor_error' AND d.dead_letter_id < :before
+            AND d.status = 'open' AND d.processor = :processor_key AND d.error_type = :error_key
     UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'error' AND d.status = 'open' AND d.error_type = :error_key
-    UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'processor' AND d.status = 'open' AND d.processor = :processor_key
-    UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'subscription' AND d.subscription = :subscription_key
-    UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'processor_error' AND d.status = 'open'
-            AND d.processor = :processor_key AND d.error_type = :error_key
-    UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'subscription_error' AND d.status = 'open'
-            AND d.subscription = :subscription_key AND d.error_type = :error_key
-    UNION ALL SELECT d.dead_letter_id FROM dead_letters d
-        WHERE CAST(:path AS text) = 'cause' AND d.correlation_id = :correlation_id) AS u LIMIT :most) AS found;
+        WHERE CAST(:path AS text) = 'subscription_error' AND d.dead_letter_id < :before
+            AND d.status = 'open' AND d.subscription = :subscription_key
+            AND d.error_type = :error_key
+    UNION ALL SELECT d.dead_letter_id FROM dead_letters d WHERE CAST(:path AS text) = 'cause'
+        AND d.dead_letter_id < :before AND d.correlation_id = :correlation_id
+    ) AS u LIMIT :most) AS found;
 
 -- name: dead_letter_resolve_many
 -- Resolve dead letters as replayed or discarded. Those no longer open are not returned.

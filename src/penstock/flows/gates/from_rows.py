@@ -13,6 +13,7 @@ from penstock.core.records.record import seconds, time, time_or_none
 from penstock.core.stored_json import loads
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.gate import decide, what_if
+from penstock.flows.gates.override import Override
 from penstock.flows.gates.records import (
     Backtest,
     GateCheck,
@@ -20,6 +21,7 @@ from penstock.flows.gates.records import (
     GateDependency,
     GateOverride,
     Intervention,
+    OverrideScope,
     ReevaluatedDecision,
     VerdictChange,
 )
@@ -102,10 +104,12 @@ def _dependency(one: Assessment) -> GateDependency:
     )
 
 
-def reevaluated_record(row: DecisionRow, changes: ModeOptions) -> ReevaluatedDecision:
-    """Return a recorded decision with the decision under other settings."""
+def reevaluated_record(
+    row: DecisionRow, changes: ModeOptions, override: OverrideScope | None = None
+) -> ReevaluatedDecision:
+    """Return a recorded decision with the decision under other settings, or with an override."""
     recorded, given = loads(Decision, row.decision), loads(GateInput, row.input)
-    recomputed = what_if(given, changes)
+    recomputed = what_if(given, changes, _tried(row, given, override))
     return ReevaluatedDecision(
         decision_id=encode("dec", row.decision_id),
         flow_id=id_or_none("flow", row.flow_id if row.flow_id > 0 else None),
@@ -121,6 +125,25 @@ def reevaluated_record(row: DecisionRow, changes: ModeOptions) -> ReevaluatedDec
         completeness=recorded.completeness,
         quality=recorded.quality,
         reasons=list(recomputed.reasons),
+    )
+
+
+def _tried(row: DecisionRow, given: GateInput, scope: OverrideScope | None) -> Override | None:
+    """Return an override that is in force at the time of a recorded decision."""
+    if scope is None:
+        return None
+    return Override(
+        id="tried",
+        customer=row.customer_id,
+        pipeline=row.pipeline,
+        partition=row.partition,
+        reason="what if",
+        approved_by="you",
+        approved_at=given.now,
+        expires_at=given.now + 1,
+        phase=scope.phase,
+        processor=scope.processor,
+        dependency=scope.dependency,
     )
 
 

@@ -33,7 +33,7 @@ from penstock.flows.gates.messages import (
     override_messages,
     waiting_text,
 )
-from penstock.flows.gates.override import covering_overrides
+from penstock.flows.gates.override import Override, covering_overrides
 from penstock.flows.gates.verdict import (
     LOG_LEVELS,
     Acknowledgement,
@@ -98,9 +98,12 @@ def decide(given: GateInput) -> Decision:
     return _decision(given, view, outcome)
 
 
-def what_if(given: GateInput, changes: ModeOptions) -> Decision:
-    """Return the decision for the same evidence under changed settings of the mode."""
-    return decide(replace(given, mode=given.mode.with_options(**changes)))
+def what_if(given: GateInput, changes: ModeOptions, override: Override | None = None) -> Decision:
+    """Return the decision for the same evidence under changed settings, or with an override."""
+    changed = replace(given, mode=given.mode.with_options(**changes))
+    if override is not None and override.phase in (None, given.phase):
+        changed = replace(changed, overrides=(*given.overrides, override))
+    return decide(changed)
 
 
 def _required(given: GateInput) -> _Outcome | None:

@@ -20,6 +20,7 @@ __all__ = [
     "Intervention",
     "ModeChanges",
     "OverrideRequest",
+    "OverrideScope",
     "ReevaluatedDecision",
     "VerdictChange",
     "WhatIf",
@@ -164,13 +165,26 @@ class ModeChanges(Record):
     """Longest time to wait before deciding, as a duration."""
 
 
+class OverrideScope(Record):
+    """What an override would cover; an omitted field covers all."""
+
+    phase: str | None = None
+    """Phase whose gate could proceed."""
+    processor: str | None = None
+    """Processor of the phase that could start."""
+    dependency: str | None = None
+    """Table, or key of a dependency, that the gate would not wait for."""
+
+
 class WhatIfRequest(Record):
-    """Recorded decisions to evaluate again."""
+    """Recorded decisions to evaluate again, with other settings, with an override, or both."""
 
     pipeline: Annotated[str, Meta(examples=["nba"])] = field(name="pipeline_template")
     """Registered name of the pipeline."""
-    changes: ModeChanges
+    changes: ModeChanges = field(default_factory=ModeChanges)
     """Mode settings to evaluate the recorded decisions with."""
+    override: OverrideScope | None = None
+    """Override to evaluate the recorded decisions with; omit it to try settings only."""
     partition: str | None = None
     """Evaluate only decisions of this partition."""
     phase: str | None = None
@@ -184,7 +198,7 @@ class WhatIfRequest(Record):
 
 
 class ReevaluatedDecision(Record):
-    """A recorded decision, and its verdict under changed settings."""
+    """A recorded decision, and its verdict under changed settings or with an override."""
 
     decision_id: str
     """Id of the recorded decision (`dec_…`)."""

@@ -31,6 +31,10 @@ class DeedOutcome:
     """Whether the action would have no effect."""
     is_asked: bool = False
     """Whether no field is filled in yet, so that nothing was done."""
+    following: Values = field(default_factory=dict)
+    """Values with which the action continues; empty if nothing is left to do."""
+    following_label: str = ""
+    """Label of the button that continues without another preview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +60,15 @@ class Action:
     deed: Callable[[UseCaseGroups, Values], DeedOutcome]
     command: Callable[[Values], str]
     back: Callable[[Values], str]
-    preview: Callable[[UseCaseGroups, Values], DeedOutcome] | None = None
-    """Preview of an action that takes long; by default the action itself, as a dry run."""
     fixed: Sequence[str] = ()
     """Names of the values that identify the action's subject; the preview binds them."""
     fields: Sequence[ActionField] = ()
+    preview: Callable[[UseCaseGroups, Values], DeedOutcome] | None = None
+    """Returns the expected outcome; by default `deed` is executed and rolled back."""
+    count: Callable[[UseCaseGroups, Values], int] | None = None
+    """Counts the matching items, to compare them with the preview; by default the preview does."""
+    is_for_all: Callable[[Values], bool] = field(default=lambda _: False)
+    """Whether it concerns all customers if the caller is not bound to one."""
     filled: Callable[[UseCaseGroups, Values], Values] = field(default=lambda _, values: values)
     """Fills fields from stored values, for the first preview."""
     is_form: bool = False

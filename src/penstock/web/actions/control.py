@@ -1,8 +1,8 @@
-"""Actions on schedules, shared capacity and alerts: pause, start, enable, release, acknowledge."""
+"""Actions on schedules, shared capacity and alerts: start, enable, release, acknowledge."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from penstock.client import UseCaseGroups
 from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
@@ -10,27 +10,6 @@ from penstock.web.actions.dead_letters import REASON
 from penstock.web.actions.work import WHY
 from penstock.web.parts import address
 from penstock.web.words import plural
-
-
-def _pause(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    scope: Any = values.get("scope")
-    done = client.pauses.pause(scope, values.get("subject") or None, reason=values["reason"])
-    return DeedOutcome(
-        text="Nothing new starts; active runs continue. Occurrences during the pause are recorded."
-        if done.is_changed
-        else "It was paused before.",
-        is_nothing=not done.is_changed,
-        links=[(address("do", "resume", scope=scope, subject=values.get("subject")), "Resume…")],
-    )
-
-
-def _resume(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    scope: Any = values.get("scope")
-    done = client.pauses.resume(scope, values.get("subject") or None, reason=values["reason"])
-    return DeedOutcome(
-        text="Runs start again." if done.is_changed else "It was not paused.",
-        is_nothing=not done.is_changed,
-    )
 
 
 def _start(client: UseCaseGroups, values: Values) -> DeedOutcome:
@@ -92,16 +71,6 @@ def _alert_page(values: Values) -> str:
     return address("alerts", values["alert_id"])
 
 
-def _scope_words(values: Values) -> list[str]:
-    return [part for part in (values.get("scope", ""), values.get("subject", "")) if part]
-
-
-def _subject_page(values: Values) -> str:
-    pages = {"customer": "customers", "config": "configs"}
-    page, subject = pages.get(values.get("scope", "")), values.get("subject")
-    return address(page, subject) if page and subject else "/"
-
-
 def _config_page(values: Values) -> str:
     return address("configs", values["config_id"])
 
@@ -144,30 +113,6 @@ CONTROL_ACTIONS: Final = (
         back=lambda _: "/alerts",
         fixed=("channel",),
         nav="alerts",
-    ),
-    Action(
-        name="pause",
-        question=lambda values: f"Pause {' '.join(_scope_words(values))}?",
-        label=lambda _: "Pause",
-        deed=_pause,
-        command=lambda values: command_line(
-            "pause", *_scope_words(values), reason=values.get("reason")
-        ),
-        back=_subject_page,
-        fixed=("scope", "subject"),
-        fields=(WHY,),
-    ),
-    Action(
-        name="resume",
-        question=lambda values: f"Resume {' '.join(_scope_words(values))}?",
-        label=lambda _: "Resume",
-        deed=_resume,
-        command=lambda values: command_line(
-            "resume", *_scope_words(values), reason=values.get("reason")
-        ),
-        back=_subject_page,
-        fixed=("scope", "subject"),
-        fields=(WHY,),
     ),
     Action(
         name="start-config",

@@ -1,4 +1,4 @@
-"""Actions on dead letters: replay one or all that match, edit and replay, discard."""
+"""Actions on dead letters: replay one, edit and replay, discard."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import Any, Final
 
 from penstock.client import UseCaseGroups
 from penstock.core.errors import InvalidInput
-from penstock.dead_letters.records import DeadLetterEdit, ReplayRequest
+from penstock.dead_letters.records import DeadLetterEdit
 from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
 from penstock.web.links import page_of
-from penstock.web.pages.dead_letters import FILTERS
 from penstock.web.parts import address
-from penstock.web.words import plural
 
-STEP: Final = 500
-"""Maximum number of dead letters that one confirmation replays."""
 REASON: Final = ActionField(
     name="reason", label="reason", is_required=True, stand_in="preview", hint="why"
 )
@@ -78,50 +74,6 @@ def _discard(client: UseCaseGroups, values: Values) -> DeedOutcome:
     )
 
 
-def _many(values: Values) -> dict[str, Any]:
-    return {name: values[name] for name in (*FILTERS, "customer") if values.get(name)}
-
-
-def _replay_many(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    chosen = _many(values)
-    matched = client.dead_letters.count(**chosen)
-    rate = _rate(values.get("rate", ""))
-    done = client.dead_letters.replay_matching(ReplayRequest(**chosen, limit=STEP, rate=rate))
-    rows = [("match", f"{matched:,}"), ("replayed", f"{len(done.replayed):,}")]
-    if done.refused:
-        rows.append(("refused", f"{len(done.refused):,}: {done.refused[0].why}"))
-    if done.left:
-        rows.append(("left", f"{done.left:,}: confirm again for the next {STEP}"))
-    if rate:
-        rows.append(("rate", f"{rate:g} a second"))
-    return DeedOutcome(
-        text=f"{plural(len(done.replayed), 'dead letter is', 'dead letters are')} replayed; "
-        "their attempts are counted from 1. What dies again is kept again.",
-        rows=rows,
-        count=matched,
-        acted=len(done.replayed),
-        is_nothing=not done.replayed,
-        links=[(address("dead-letters", **{**chosen, "status": "replayed"}), "See them")],
-    )
-
-
-def _rate(given: str) -> float | None:
-    if not given:
-        return None
-    try:
-        return float(given)
-    except ValueError:
-        raise InvalidInput("rate", "a number of dead letters a second", given) from None
-
-
-def _many_command(values: Values) -> str:
-    chosen = _many(values)
-    renamed = {"error_type": "error", "correlation_id": "correlation"}
-    options = {renamed.get(name, name): value for name, value in chosen.items()}
-    words = ["dlq", "replay"] if options else ["dlq", "replay", "--all"]
-    return command_line(*words, **options, rate=values.get("rate"))
-
-
 DEAD_LETTER_ACTIONS: Final = (
     Action(
         name="replay-letter",
@@ -159,17 +111,6 @@ DEAD_LETTER_ACTIONS: Final = (
         fixed=("dead_letter_id",),
         fields=(REASON,),
         is_final=True,
-        nav="letters",
-    ),
-    Action(
-        name="replay-letters",
-        question=lambda _: "Replay all dead letters that match?",
-        label=lambda outcome: f"Replay {outcome.acted:,}",
-        deed=_replay_many,
-        command=_many_command,
-        back=lambda values: address("dead-letters", **_many(values)),
-        fixed=(*FILTERS, "customer"),
-        fields=(ActionField(name="rate", label="rate a second", hint="all at once"),),
         nav="letters",
     ),
 )

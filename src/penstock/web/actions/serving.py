@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -34,6 +34,8 @@ from penstock.web.visit import Visit
 CHANGE_MAX: Final = 0.1
 """Share by which the number of items may change between preview and execution."""
 FIELD_MAX: Final = 1_000_000
+TYPED_ABOVE: Final = 1_000
+"""Number of items above which the person types the number to confirm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,11 @@ class Deed:
     is_final: bool = False
     is_asked: bool = False
     """Whether a field must be filled in first, so that there is no preview yet."""
+    typed: str = ""
+    """Number or word that the person types to confirm; empty if none."""
+    following: Mapping[str, str] = field(default_factory=dict)
+    """Values of the form that continues the action; empty if nothing is left."""
+    following_label: str = ""
 
 
 class Actions:
@@ -176,6 +183,7 @@ class Actions:
             is_refused=outcome.is_nothing or bool(problem and not is_fillable),
             is_final=action.is_final,
             is_asked=is_asked,
+            typed=_typed(visit, action, values, outcome.count),
         )
 
     def _do(self, visit: Visit, visitor: Visitor, action: Action, form: Mapping[str, str]) -> Deed:
@@ -191,10 +199,14 @@ class Actions:
             again = "The preview is older than ten minutes; this is how it looks now."
             return self._preview(visit, visitor, action, {**values, "once": ""}, again)
         if count is not None:
-            now = action.deed(visit.client.dry_run(), values).count or 0
+            now = _count(visit, action, values)
             if abs(now - count) > CHANGE_MAX * max(count, 1):
                 again = f"It was {count:,} when you looked and is {now:,} now."
                 return self._preview(visit, visitor, action, values, again)
+        wanted, typed = _typed(visit, action, values, count), form.get("typed", "")
+        if _plain(typed) != _plain(wanted) and wanted:
+            shown = self._preview(visit, visitor, action, {**values, "once": ""})
+            return replace(shown, problem=_mistyped(wanted, typed))
         done = Deed(
             action=address("do", action.name, **fixed),
             text="This was done already, once.",
@@ -212,7 +224,34 @@ class Actions:
             return replace(shown, problem=redact_text(error.message))
         if outcome.is_asked:
             return self._preview(visit, visitor, action, {**values, "once": ""})
-        return replace(done, text=outcome.text, rows=outcome.rows, links=outcome.links)
+        done = replace(done, text=outcome.text, rows=outcome.rows, links=outcome.links)
+        return self._continued(
+            visit, visitor, action, done, {**values, **outcome.following}, outcome
+        )
+
+    def _continued(
+        self,
+        visit: Visit,
+        visitor: Visitor,
+        action: Action,
+        done: Deed,
+        values: Mapping[str, str],
+        outcome: DeedOutcome,
+    ) -> Deed:
+        """Return the result with a form that continues; its preview was that of the whole."""
+        if not outcome.following:
+            return done
+        until = int(visit.now.timestamp()) + PREVIEW_SECONDS
+        fixed = _fixed(action, values)
+        token = preview_token(self._site.secret(), visitor.token, action.name, fixed, None, until)
+        return replace(
+            done,
+            action=address("do", action.name, **fixed),
+            token=token,
+            once=new_correlation_id(),
+            following={name: value for name, value in values.items() if value},
+            following_label=outcome.following_label,
+        )
 
     def _page(self, request: Request, visit: Visit, action: Action, deed: Deed) -> Response:
         question = action.question({**visit.query, **deed.fixed})
@@ -235,6 +274,31 @@ def _once(visit: Visit, action: Action, values: Mapping[str, str], once: str) ->
     )
     store = IdempotentStore(caller.client.store, mark, lambda _: {"status": "done"})
     return caller.client.with_store(store)
+
+
+def _count(visit: Visit, action: Action, values: Mapping[str, str]) -> int:
+    """Return the number of items that match now."""
+    if action.count is not None:
+        return action.count(visit.client, values)
+    show = action.preview or action.deed
+    return show(visit.client.dry_run(), values).count or 0
+
+
+def _typed(visit: Visit, action: Action, values: Mapping[str, str], count: int | None) -> str:
+    """Return what the person types to confirm: the number of items, `all`, or nothing."""
+    is_all = not visit.is_bound and action.is_for_all(values)
+    if count and (is_all or count > TYPED_ABOVE):
+        return f"{count:,}"
+    return "all" if is_all else ""
+
+
+def _plain(typed: str) -> str:
+    return typed.replace(",", "").replace(" ", "").casefold()
+
+
+def _mistyped(wanted: str, typed: str) -> str:
+    got = f"you typed {typed[:40]}" if typed.strip() else "you typed nothing"
+    return f"Type {wanted} to confirm; {got}. Nothing was changed."
 
 
 def _is_missing(one: ActionField, values: Mapping[str, str]) -> bool:

@@ -6,10 +6,8 @@ from typing import Final
 
 from penstock.client import UseCaseGroups
 from penstock.flows.breakers.records import BreakerTarget
-from penstock.flows.gates.records import OverrideRequest
 from penstock.flows.records import FlowRequest
 from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
-from penstock.web.actions.dead_letters import REASON
 from penstock.web.parts import address
 from penstock.web.words import plural
 
@@ -65,32 +63,6 @@ def _trigger(client: UseCaseGroups, values: Values) -> DeedOutcome:
         text=shown.text,
         rows=rows,
         links=[(address("flows", done.flow.flow_id), "See the flow")],
-    )
-
-
-def _override(client: UseCaseGroups, values: Values) -> DeedOutcome:
-    done = client.overrides.grant(
-        OverrideRequest(
-            pipeline=values.get("pipeline", ""),
-            partition=values.get("partition", ""),
-            customer=values.get("customer") or None,
-            phase=values.get("phase") or None,
-            dependency=values.get("dependency") or None,
-            reason=values.get("reason", ""),
-            expires=values.get("expires") or "4h",
-        ),
-        source="dashboard",
-    )
-    return DeedOutcome(
-        text="The gate continues without the dependency. Later phases are marked degraded.",
-        rows=[
-            ("where", f"{done.pipeline} {done.partition}"),
-            ("phase", done.phase or "all phases"),
-            ("without", done.dependency or "any dependency"),
-            ("approved by", done.approved_by),
-            ("ends", done.expires_at.strftime("%Y-%m-%d %H:%M UTC")),
-        ],
-        links=[("/interventions", "See the overrides")],
     )
 
 
@@ -188,28 +160,6 @@ WORK_ACTIONS: Final = (
             ActionField(name="customer", label="customer", hint="default"),
         ),
         nav="flows",
-    ),
-    Action(
-        name="override",
-        question=lambda values: f"Go on without it, for {values.get('pipeline')} "
-        f"{values.get('partition')}?",
-        label=lambda _: "Go on degraded",
-        deed=_override,
-        command=lambda values: command_line(
-            "override", "grant", values["pipeline"], values["partition"],
-            phase=values.get("phase"), dependency=values.get("dependency"),
-            customer=values.get("customer"), expires=values.get("expires") or "4h",
-            reason=values.get("reason") or "…",
-        ),
-        back=lambda values: address(
-            "flows", pipeline=values["pipeline"], partition=values["partition"]
-        ),
-        fixed=(*_ABOUT, "dependency"),
-        fields=(
-            REASON,
-            ActionField(name="expires", label="ends after", hint="4h, at most 7d"),
-        ),
-        nav="interventions",
     ),
     Action(
         name="revoke",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from penstock.web.parts import (
     Button,
     Cell,
     Choice,
+    Choices,
     Empty,
     FactsPanel,
     Filter,
@@ -40,15 +42,28 @@ FILTERS: Final = (
     "error_type", "group",
 )  # fmt: skip
 
+TIMES: Final = ("since", "until")
+AGES: Final = (("any time", None), ("last hour", "1h"), ("24 h", "24h"), ("7 days", "7d"))
+"""Choices of `since`."""
+
 
 def chosen_filters(visit: Visit) -> dict[str, Any]:
-    """Return the filters of the address."""
+    """Return the filters of the address; ages are relative to the time of the request."""
     made: dict[str, Any] = {name: visit.get(name) for name in FILTERS if visit.get(name)}
     if made.get("kind") not in (None, "run", "delivery"):
         del made["kind"]
     if visit.customer is not None:
         made["customer"] = visit.customer
+    made |= {name: at for name in TIMES if (at := visit.time(name)) is not None}
     return made
+
+
+def action_filters(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """Return filters as text for the address of an action; a time remains the same in it."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in chosen.items()
+    }
 
 
 def dead_letters(visit: Visit) -> WebPage:
@@ -58,11 +73,18 @@ def dead_letters(visit: Visit) -> WebPage:
     count = visit.client.dead_letters.count(status=status, **chosen)
     actions = []
     if visit.may_operate and status == "open" and count:
-        href = address("do", "replay-letters", **chosen)
-        actions = [Button(label=f"Replay {number(count)}…", href=href, css="go", icon="retry")]
+        about = action_filters(chosen)
+        href = address("do", "replay-letters", **about)
+        actions = [
+            Button(
+                label=f"Discard {number(count)}…", href=address("do", "discard-letters", **about)
+            ),
+            Button(label=f"Replay {number(count)}…", href=href, css="go", icon="retry"),
+        ]
     usual = ["subscription", "pipeline", "processor", "error_type"]
     usual += [] if visit.is_bound else ["customer"]
     names = usual + [name for name in FILTERS[1:] if visit.get(name) and name not in usual]
+    names += TIMES
     groups: list[DeadLetterGroup] = []
 
     @cache
@@ -91,8 +113,26 @@ def dead_letters(visit: Visit) -> WebPage:
         ],
         actions=actions,
         filters=[
-            Filter(name=name, label=name.replace("_", " "), value=visit.get(name) or "")
+            Filter(
+                name=name,
+                label=name.replace("_", " "),
+                value=visit.get(name) or "",
+                hint="2h, 3d or 2026-01-31" if name in TIMES else "",
+            )
             for name in names
+        ],
+        tools=[
+            Choices(
+                label="died",
+                choices=[
+                    Choice(
+                        label=label,
+                        href=visit.here(since=age, until=None, cursor=None, letter=None),
+                        is_current=visit.get("since") == age and visit.get("until") is None,
+                    )
+                    for label, age in AGES
+                ],
+            )
         ],
         kept={"status": status, **({"kind": chosen["kind"]} if "kind" in chosen else {})},
         top=[causes],
@@ -223,7 +263,7 @@ def _groups(
             [
                 text(number(one.count), css="big"),
                 Cell(
-                    text=f"{_where(one)} · {one.error_type}",
+                    text=f"{where(one)} · {one.error_type}",
                     small=_cause(one),
                     href=visit.here(group=one.group, cursor=None, letter=None),
                 ),
@@ -236,7 +276,9 @@ def _groups(
                 _replayable(one),
                 Cell(
                     text="Replay…",
-                    href=address("do", "replay-letters", **{**others, "group": one.group}),
+                    href=address(
+                        "do", "replay-letters", **{**action_filters(others), "group": one.group}
+                    ),
                 )
                 if is_open
                 else text(""),
@@ -272,7 +314,8 @@ def _cause(one: DeadLetterGroup) -> str:
     return f"{phrase} · and {plural(others, 'other text')}" if others else phrase
 
 
-def _where(one: Any) -> str:
+def where(one: Any) -> str:
+    """Return the origin of a dead letter or group: its subscription, or pipeline and processor."""
     if one.subscription:
         return str(one.subscription)
     return " / ".join(part for part in (one.pipeline, one.processor) if part) or "–"
@@ -295,7 +338,7 @@ def _list(
         ListColumn(
             "where",
             "",
-            lambda one: text(_where(one), small=one.partition or one.message_id or "", css="nw"),
+            lambda one: text(where(one), small=one.partition or one.message_id or "", css="nw"),
         )
         if group is None
         else ListColumn(
@@ -314,7 +357,7 @@ def _list(
     shown = [one.dead_letter_id for one in page.items]
     at = visit.get("letter") or (shown[0] if shown and not visit.get("cursor") else None)
     place = shown.index(at) if at in shown else None
-    title = "Newest first" if group is None else f"{_where(group)} · {group.error_type}"
+    title = "Newest first" if group is None else f"{where(group)} · {group.error_type}"
     return list_panel(visit, title, page, columns, empty, place)
 
 
@@ -346,7 +389,7 @@ def dead_letter(visit: Visit) -> WebPage:
     return WebPage(
         title=one.dead_letter_id,
         nav="letters",
-        heading=f"{_where(one)}: {one.error_type}",
+        heading=f"{where(one)}: {one.error_type}",
         crumbs=[("/dead-letters", "Dead letters")],
         state="dead" if is_open else "complete",
         word=one.status,

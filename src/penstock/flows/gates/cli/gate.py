@@ -16,6 +16,7 @@ from penstock.flows.gates.records import (
     GateCheck,
     GateDependency,
     ModeChanges,
+    OverrideScope,
     ReevaluatedDecision,
     WhatIfRequest,
 )
@@ -179,6 +180,9 @@ def history(app: App, /, **given: Any) -> None:
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
 @gate_setting_options
+@click.option(
+    "--override", metavar="TABLE", help="Evaluate as if this table were overridden; all for any."
+)
 @click.option("--customer", metavar="ID", help="Only decisions for this customer.")
 @click.option(
     "--limit",
@@ -189,14 +193,16 @@ def history(app: App, /, **given: Any) -> None:
 )
 @click.pass_obj
 def what_if(app: App, /, **given: Any) -> None:
-    """Recompute recorded decisions with other settings; changes nothing."""
+    """Recompute recorded decisions with other settings or an override; changes nothing."""
+    table = given["override"]
     request = WhatIfRequest(
         pipeline=given["pipeline"],
         partition=given["partition"],
         phase=given["phase"],
         customer=given["customer"],
         limit=given["limit"],
-        changes=_changes(given),
+        changes=_changes(given, is_required=table is None),
+        override=OverrideScope(dependency=None if table == "all" else table) if table else None,
     )
     with app.connect() as client:
         tried = client.gates.what_if(request)
@@ -288,9 +294,9 @@ def _time(text: str | None, field: str) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _changes(given: dict[str, Any]) -> ModeChanges:
+def _changes(given: dict[str, Any], *, is_required: bool = True) -> ModeChanges:
     names = ("proceed_at", "min_quality", "degraded_at", "otherwise", "recheck", "max_wait")
     changes = {name: given[name] for name in names if given[name] is not None}
-    if not changes:
+    if not changes and is_required:
         raise InvalidInput("changes", "at least one setting, such as --proceed-at 95", "none")
     return ModeChanges(**changes)

@@ -48,6 +48,7 @@ from penstock.flows.gates.records import (
     GateDecision,
     GateRecheck,
     ModeChanges,
+    OverrideScope,
     ReevaluatedDecision,
     WhatIf,
     WhatIfRequest,
@@ -225,10 +226,13 @@ class Gates:
         )  # fmt: skip
 
     def what_if(self, request: WhatIfRequest) -> WhatIf:
-        """Evaluate recorded decisions again under changed settings of the mode."""
+        """Evaluate recorded decisions again: under changed settings, or as if an override were
+        granted.
+        """
         check_limit(request.limit)
         flow_id = _flow_number(request.flow_id)
-        changes = _options(request.changes)
+        is_empty = request.changes == ModeChanges() and request.override is not None
+        changes: ModeOptions = {} if is_empty else _options(request.changes)
 
         def body(tx: Tx) -> list[DecisionRow]:
             wanted = DecisionFilter(
@@ -241,7 +245,7 @@ class Gates:
             )
             return decision_list(tx, wanted)
 
-        return WhatIf(items=_reevaluated(self._store.read(body), changes))
+        return WhatIf(items=_reevaluated(self._store.read(body), changes, request.override))
 
     def backtest(self, request: BacktestRequest) -> Backtest:
         """Evaluate recorded decisions of a range under changed settings; count the differences.
@@ -353,8 +357,10 @@ def _options(changes: ModeChanges) -> ModeOptions:
     return cast("ModeOptions", named)
 
 
-def _reevaluated(rows: list[DecisionRow], changes: ModeOptions) -> list[ReevaluatedDecision]:
+def _reevaluated(
+    rows: list[DecisionRow], changes: ModeOptions, override: OverrideScope | None = None
+) -> list[ReevaluatedDecision]:
     try:
-        return [reevaluated_record(row, changes) for row in rows]
+        return [reevaluated_record(row, changes, override) for row in rows]
     except DeclarationError as error:
         raise InvalidInput("changes", "consistent settings", error.message) from None
