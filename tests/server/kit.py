@@ -15,6 +15,7 @@ from penstock.access.api_keys import Role
 from penstock.access.client.keys import Keys
 from penstock.assembly.routes import ROUTES
 from penstock.audit.telemetry import Event, Events
+from penstock.audit.telemetry import Served as ServedEvent
 from penstock.core.clock import Clock, SystemClock
 from penstock.schedules.scheduler import SchedulerOptions
 from penstock.server.app import build
@@ -147,6 +148,17 @@ class ServedApi:
         made = self.harness.client.keys.create(name, role, customer=customer)
         assert made.key is not None
         return made.key
+
+    def logged(self, *ids: str) -> list[ServedEvent]:
+        """Wait for the events of requests, emitted after their responses; in order of arrival."""
+        pause = threading.Event()
+        for _ in range(6_000):
+            events = [e for e in list(self.received) if isinstance(e, ServedEvent)]
+            found = [event for event in events if event.request_id in ids]
+            if len(found) >= len(ids):
+                return found
+            pause.wait(0.01)
+        raise AssertionError(f"no events of {ids}")
 
     def by(self, name: str | None = "admin") -> Client:
         """Return a client with the named key; None for no key."""

@@ -10,7 +10,6 @@ import pytest
 from starlette.routing import Route
 
 from penstock.access.api_keys import Permission, Role
-from penstock.audit.telemetry import Served as ServedEvent
 from penstock.cli.logging import EventLog
 from penstock.core.clock import DAY, SystemClock, from_datetime
 from penstock.db.postgres.store import PostgresStore
@@ -392,11 +391,10 @@ class TestRequestIds:
 
     def test_access_log(self, shared: ServedApi) -> None:
         """Each request emits one event with caller, path and status, and one log entry."""
-        shared.received.clear()
         by = shared.by("acme-viewer")
         by.get("/pipeline-runs/run_00000000?", X_Request_Id="line-1")
         shared.by(None).get("/pauses", X_Request_Id="line-2")
-        lines = [event for event in shared.received if isinstance(event, ServedEvent)]
+        lines = shared.logged("line-1", "line-2")
         assert [(e.request_id, e.method, e.status, e.key, e.customer_id) for e in lines] == [
             ("line-1", "GET", 404, "acme-viewer", "acme"),
             ("line-2", "GET", 401, None, None),

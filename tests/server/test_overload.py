@@ -49,10 +49,9 @@ def test_early_and_regular_refusals_are_equal(full: ServedApi, wires: Wires) -> 
 def test_counted_and_logged(full: ServedApi) -> None:
     """Each refusal is in the access log and the metrics, and changes nothing."""
     before = full.harness.counts()
-    full.received.clear()
     by = full.by("viewer")
     ids = [by.get("/pauses?x=1").headers["x-request-id"] for _ in range(3)]
-    lines = [event for event in full.received if isinstance(event, ServedEvent)]
+    lines = full.logged(*ids)
     assert [event.request_id for event in lines] == ids
     assert {(e.method, e.path, e.status, e.key) for e in lines} == {
         ("GET", "/api/v1/pauses", 503, None)
@@ -110,9 +109,9 @@ def test_workers_are_served(full: ServedApi) -> None:
 def test_workers_of_one_customer(full: ServedApi) -> None:
     """Calls of a key that the fast path does not serve are refused early, like other requests."""
     bound = full.by("acme-worker")
-    full.received.clear()
-    assert bound.post("/pipeline-runs/run_00000000/start", {"fencing_token": "x"}).status == 503
-    (line,) = (event for event in full.received if isinstance(event, ServedEvent))
+    reply = bound.post("/pipeline-runs/run_00000000/start", {"fencing_token": "x"})
+    assert reply.status == 503
+    (line,) = full.logged(reply.headers["x-request-id"])
     assert (line.status, line.key) == (503, None)
 
 
