@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.access.api_keys import Permission
 from penstock.core.errors import PenstockError
+from penstock.db.store import read_limit
 from penstock.web.parts import address
-from penstock.web.visit import Visit
+from penstock.web.visit import PANEL_SECONDS, Visit
 
 COUNT_SECONDS: Final = 5.0
 """Age of the counts in the navigation, at most."""
@@ -102,14 +104,17 @@ def scope_path(visit: Visit, places: Sequence[Place]) -> str:
 
 def _counts(visit: Visit) -> dict[str, str]:
     client = visit.client
+    whose: dict[str, Any] = {"customer": visit.customer, "limit": COUNT_MAX}
+    reads: dict[str, Callable[[], int]] = {
+        "letters": lambda: client.dead_letters.count(customer=visit.customer),
+        "alerts": lambda: len(client.alerts.list(state="open", **whose).items),
+        "interventions": lambda: len(client.interventions.list(**whose).items),
+    }
     made = {}
-    try:
-        made["letters"] = _shown(client.dead_letters.count(customer=visit.customer))
-        whose: dict[str, Any] = {"customer": visit.customer, "limit": COUNT_MAX}
-        made["alerts"] = _shown(len(client.alerts.list(state="open", **whose).items))
-        made["interventions"] = _shown(len(client.interventions.list(**whose).items))
-    except PenstockError:
-        pass  # the page reports the parts that did not load
+    for name, read in reads.items():
+        # An entry whose count does not load has none; its page says why.
+        with contextlib.suppress(PenstockError), read_limit(PANEL_SECONDS):
+            made[name] = _shown(read())
     return {name: count for name, count in made.items() if count != "0"}
 
 

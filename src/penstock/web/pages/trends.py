@@ -20,6 +20,7 @@ from penstock.web.charts import (
     spark,
 )
 from penstock.web.links import page_of
+from penstock.web.pages.lists import pipeline_names
 from penstock.web.parts import (
     Cell,
     Choice,
@@ -35,7 +36,7 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import Visit
+from penstock.web.visit import Once, Visit
 from penstock.web.words import duration, number, percent, plural
 
 DAYS: Final = ("7", "30", "90")
@@ -48,22 +49,26 @@ LEGEND: Final = (("a", "100 %"), ("b", "80 to 99"), ("c", "under 80"), ("z", "no
 def trends(visit: Visit) -> WebPage:
     """Show trends of a pipeline, or of all."""
     days = int(visit.choice("days", DAYS, "30"))
-    names = [one.pipeline for one in visit.client.views.pipelines()]
+    names = pipeline_names(visit)
     pipeline = visit.choice("pipeline", names, "")
-    seen = visit.share(
-        "trends",
-        lambda: visit.client.analytics.trends(
-            pipeline=pipeline or None, customer=visit.customer, days=days
-        ),
-        pipeline,
-        visit.customer,
-        days,
+    seen = Once(
+        lambda: visit.share(
+            "trends",
+            lambda: visit.client.analytics.trends(
+                pipeline=pipeline or None, customer=visit.customer, days=days
+            ),
+            pipeline,
+            visit.customer,
+            days,
+        )
     )
+    sentence = visit.optional(lambda: _sentence(seen(), days), "")
+    charts = visit.panel("End to end", lambda: _end_to_end(visit, pipeline, seen(), days))
     return WebPage(
         title="Trends",
         nav="trends",
         heading=f"Trends of {pipeline}" if pipeline else "Trends",
-        sentence=_sentence(seen, days),
+        sentence=sentence,
         filters=[
             Filter(
                 name="pipeline",
@@ -92,10 +97,20 @@ def trends(visit: Visit) -> WebPage:
             )
         ],
         main=[
-            *_end_to_end(visit, pipeline, seen, days),
-            PanelRow(panels=[_reasons(seen, days), _phases(seen)]),
-            _tables(seen),
-            PanelRow(panels=[_processors(seen, days), _slow(seen)]),
+            *([] if charts is None else [charts]),
+            PanelRow(
+                panels=[
+                    visit.panel("Why things failed", lambda: _reasons(seen(), days)),
+                    visit.panel("Phases", lambda: _phases(seen())),
+                ]
+            ),
+            visit.panel("Completeness of tables", lambda: _tables(seen())),
+            PanelRow(
+                panels=[
+                    visit.panel("Processors that fail most", lambda: _processors(seen(), days)),
+                    visit.panel("Slow runs", lambda: _slow(seen())),
+                ]
+            ),
         ],
     )
 
@@ -117,20 +132,20 @@ def _sentence(seen: Trends, days: int) -> Sequence[str | Link]:
     return made
 
 
-def _end_to_end(visit: Visit, pipeline: str, seen: Trends, days: int) -> list[Any]:
-    """Return one chart for each mode of the pipeline that has flows."""
+def _end_to_end(visit: Visit, pipeline: str, seen: Trends, days: int) -> PanelRow | None:
+    """Return one chart for each mode of the pipeline that has flows; None without any."""
     name = pipeline or next((one.pipeline for one in seen.end_to_end if one.flows), "")
     if not name:
-        return []
+        return None
     try:
         newest = visit.client.flows.list(pipeline=name, customer=visit.customer, limit=1).items
         owner = visit.customer or (newest[0].customer if newest else None)
         first = (visit.now - timedelta(days=days)).date().isoformat()
         grid = visit.client.flows.grid(name, customer=owner, first=first, limit=min(days, 90))
     except NotFound:
-        return []
+        return None
     charts = [chart for mode in grid.modes if (chart := _mode_chart(grid, mode.mode)) is not None]
-    return [PanelRow(panels=charts[:3], title=f"End to end of {name}, by mode")] if charts else []
+    return PanelRow(panels=charts[:3], title=f"End to end of {name}, by mode") if charts else None
 
 
 def _mode_chart(grid: FlowGrid, mode: str) -> DotsPanel | None:
