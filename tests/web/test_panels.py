@@ -6,12 +6,15 @@ import re
 
 import pytest
 
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get, limit_quota
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
 from penstock.monitoring.health_refresher import HealthRefresher
+from penstock.monitoring.system.store import ticks_put
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser
@@ -170,3 +173,48 @@ def test_the_last_day_in_small_lines(served: ServedApi) -> None:
     assert points.split()[-1].endswith(",1.5"), "the hour until now has a run, like the one before"
     assert figures.index("Ended well today") < figures.index("<polyline")
     assert "<polyline" not in figures.partition("Failed today")[2]
+
+
+def test_the_system_page_shows_the_installation(served: ServedApi) -> None:
+    """Checks with their commands, worst first; pools with desired workers; ticks; the store."""
+    harness = served.harness
+    harness.submit()
+    harness.write(lambda tx: ticks_put(tx, [("scheduler", SECOND), ("sweeper", SECOND)]))
+    harness.clock.advance(2 * MINUTE)
+    harness.write(lambda tx: ticks_put(tx, [("scheduler", SECOND)]))
+    shown = Browser(served).get("/system")
+    assert_safe(shown)
+    assert "did not load" not in shown.text
+    checks = panel_of(shown.text, "Checks")
+    assert checks.index("failed") < checks.index(">ok<")
+    assert "penstock up --pipelines my_pipelines.py" in checks
+    pools = panel_of(shown.text, "Pools")
+    assert "warn" in pools, "more workers are desired"
+    services = panel_of(shown.text, "Services")
+    assert services.index(">sweeper") < services.index(">scheduler"), "late ones first"
+    assert "no audit sink" in shown.text
+    assert f"Store, {harness.store.capabilities.engine}" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("severities", "tone"),
+    [
+        (["MEDIUM"], "<b>1</b>"),
+        (["MEDIUM", "HIGH"], '<b class="warm">2</b>'),
+        (["CRITICAL", "HIGH"], '<b class="hot">2</b>'),
+    ],
+)
+def test_the_count_of_alerts_is_red_only_for_critical_ones(
+    served: ServedApi, severities: list[str], tone: str
+) -> None:
+    for severity in severities:
+        alert = NewAlert(
+            rule="stall",
+            dedupe_key=f"stall:{severity}",
+            severity=severity,
+            subject_kind="system",
+            subject=0,
+            message="Something",
+        )
+        served.harness.write(lambda tx, a=alert: alert_open(tx, a))
+    assert tone in Browser(served).get("/topics").text
