@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from penstock.monitoring.health_refresher import HealthRefresher
 from penstock.monitoring.system.store import ticks_put
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
+from tests.slos.test_recorder import Levels
 from tests.web.browser import Browser
 from tests.web.test_pages import assert_safe
 
@@ -196,6 +198,10 @@ def test_the_system_page_shows_the_installation(served: ServedApi) -> None:
     assert f"Store, {harness.store.capabilities.engine}" in shown.text
 
 
+def _opened(alert: NewAlert, tx: Tx) -> int:
+    return alert_open(tx, alert)
+
+
 @pytest.mark.parametrize(
     ("severities", "tone"),
     [
@@ -216,5 +222,25 @@ def test_the_count_of_alerts_is_red_only_for_critical_ones(
             subject=0,
             message="Something",
         )
-        served.harness.write(lambda tx, a=alert: alert_open(tx, a))
+        served.harness.write(partial(_opened, alert))
     assert tone in Browser(served).get("/topics").text
+
+
+def test_error_budgets_on_the_trends_page(served: ServedApi) -> None:
+    """Service levels with results, the least budget first: target, counts, budget, burn rate."""
+    harness = served.harness
+    assert "No service level has results" in Browser(served).get("/trends").text
+    levels = Levels(harness.store, harness.clock)
+    levels.flow("2025-11-14", raw=45 * MINUTE, analytics=MINUTE)
+    slo = levels.slo(phase="raw")
+    assert (slo.missed, slo.budget_left is not None and slo.budget_left < 0) == (1, True)
+    harness.clock.advance(MINUTE)
+    shown = Browser(served).get("/trends")
+    assert_safe(shown)
+    panel = panel_of(shown.text, "Error budgets")
+    worst = re.sub(r"<[^>]*>", " ", panel.partition("<tr data-row>")[2].partition("</tr>")[0])
+    assert "nba · latency" in worst
+    assert "same_day" in worst
+    assert f"{100 * (slo.budget_left or 0):.0f} %" in worst
+    assert f"{slo.objective_percentage:g} % within 30 min" in panel
+    assert f"{slo.burn_rate:.1f}" in panel

@@ -9,6 +9,7 @@ from typing import Any, Final
 from penstock.analytics.records import CompletedPhase, FailureReason, Trends
 from penstock.core.errors import NotFound
 from penstock.flows.records import FlowGrid, GridFlow
+from penstock.slos.records import Slo
 from penstock.web.charts import (
     DotsPanel,
     HeatCell,
@@ -37,11 +38,13 @@ from penstock.web.parts import (
     time_cell,
 )
 from penstock.web.visit import Once, Visit
-from penstock.web.words import duration, number, percent, plural
+from penstock.web.words import NOTHING, duration, number, percent, plural
 
 DAYS: Final = ("7", "30", "90")
 BANDS: Final = {"complete": "a", "usable": "b", "low": "c"}
 ROWS: Final = 8
+SLOS_READ: Final = 200
+SLOS_SHOWN: Final = 12
 TABLES: Final = 16
 LEGEND: Final = (("a", "100 %"), ("b", "80 to 99"), ("c", "under 80"), ("z", "not checked"))
 
@@ -98,6 +101,7 @@ def trends(visit: Visit) -> WebPage:
         ],
         main=[
             *([] if charts is None else [charts]),
+            visit.panel("Error budgets", lambda: _budgets(visit, pipeline, days)),
             PanelRow(
                 panels=[
                     visit.panel("Why things failed", lambda: _reasons(seen(), days)),
@@ -146,6 +150,74 @@ def _end_to_end(visit: Visit, pipeline: str, seen: Trends, days: int) -> PanelRo
         return None
     charts = [chart for mode in grid.modes if (chart := _mode_chart(grid, mode.mode)) is not None]
     return PanelRow(panels=charts[:3], title=f"End to end of {name}, by mode") if charts else None
+
+
+def _budgets(visit: Visit, pipeline: str, days: int) -> TablePanel:
+    """Return the service levels with results or a target, those with the least budget first."""
+    found = visit.client.slos.list(
+        pipeline=pipeline or None, customer=visit.customer, days=days, limit=SLOS_READ
+    )
+    shown = [one for one in found.items if one.met or one.missed]
+    shown.sort(key=lambda one: 1.0 if one.budget_left is None else one.budget_left)
+    return TablePanel(
+        title="Error budgets",
+        note=f"{days} days · a burn rate of 1 uses up the budget exactly",
+        columns=[
+            TableColumn(title="service level"),
+            TableColumn(title="target"),
+            TableColumn(title="met", css="r"),
+            TableColumn(title="missed", css="r"),
+            TableColumn(title="budget left", css="bw3"),
+            TableColumn(title="", css="r"),
+            TableColumn(title="burn rate, 1 h", css="r"),
+            TableColumn(title="6 h", css="r lo"),
+        ],
+        rows=[_budget(one) for one in shown[:SLOS_SHOWN]],
+        empty=Empty(
+            title="No service level has results",
+            text="Declare targets of a pipeline with slo=, or in the setting slos.",
+            icon="n-trends",
+            command="penstock slos list",
+        ),
+    )
+
+
+def _budget(one: Slo) -> list[Cell]:
+    left = one.budget_left
+    about = [one.mode, one.phase or "end to end"]
+    return [
+        text(
+            f"{one.pipeline} · {one.measure.replace('_', ' ')}",
+            small=" · ".join(part for part in about if part),
+        ),
+        text(_target(one)),
+        text(number(one.met)),
+        text(number(one.missed), css="warn" if one.missed else ""),
+        text(NOTHING)
+        if left is None
+        else Cell(share=min(1.0, max(0.0, left)), fill="fail" if left <= 0 else "ok"),
+        text(
+            NOTHING if left is None else f"{100 * left:.0f} %",
+            css="bad" if left is not None and left <= 0 else "",
+        ),
+        _burn(one.burn_rate),
+        _burn(one.burn_rate_slow),
+    ]
+
+
+def _target(one: Slo) -> str:
+    share = f"{one.objective_percentage:g} %"
+    if one.target is None:
+        return share
+    reach = {
+        "latency": f"within {duration(timedelta(seconds=one.target))}",
+        "completeness": f"at least {one.target:g} % complete",
+    }
+    return f"{share} {reach.get(one.measure, f'at least {one.target:g}')}"
+
+
+def _burn(rate: float | None) -> Cell:
+    return text(NOTHING if rate is None else f"{rate:.1f}", css="bad" if (rate or 0) > 1 else "")
 
 
 def _mode_chart(grid: FlowGrid, mode: str) -> DotsPanel | None:
