@@ -51,6 +51,7 @@ PLACES: Final = (
     Place(name="grid", label="Grid", href="/grid", icon="n-grid", group="Work"),
     Place(name="flows", label="Flows", href="/flows", icon="n-flows", group="Work"),
     Place(name="runs", label="Runs", href="/runs", icon="n-runs", group="Work"),
+    Place(name="backfills", label="Backfills", href="/backfills", icon="retry", group="Work"),
     Place(name="configs", label="Configs", href="/configs", icon="cal", group="Work"),
     Place(
         name="customers", label="Customers", href="/customers", icon="n-people", group="Work",
