@@ -4,7 +4,7 @@ from tests.cli.alert_commands import ALERT_READS
 
 READ_AT = (
     "why", "trace", "find", "analytics dependencies", "analytics trends", "analytics acks",
-    "analytics runs", "report", "today", "runs counts",
+    "analytics runs", "report", "today", "runs counts", "status --system",
 )  # fmt: skip
 """Reads that say when they were made."""
 READS = [
@@ -138,6 +138,7 @@ READS = [
     "alerts list --state all --customer acme",
     *ALERT_READS,
     "status",
+    "status --system",
     "customers list",
     "customers list --limit 1",
     "customers list --sort name --health well --find ac",

@@ -15,6 +15,7 @@ from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import StoreUnavailable
 from penstock.monitoring.cli import doctor as subject
+from penstock.monitoring.system.checks import MANY_READY
 from penstock.runs.records import Submission
 from penstock.runs.store.leases import session_open
 from penstock.runs.store.runs import Claim, run_claim
@@ -71,7 +72,7 @@ class TestProgress:
         """A backlog is reported by its size, not only by its age."""
         assert checks(shell.url)["backlog"]["verdict"] == "OK"
         with connect(shell.url) as client:
-            client.runs.submit_many([Submission(pipeline="hello")] * subject.MANY_READY)
+            client.runs.submit_many([Submission(pipeline="hello")] * MANY_READY)
         found = checks(shell.url)["backlog"]
         assert found["verdict"] == "WARN"
         assert "500 runs ready" in found["says"]

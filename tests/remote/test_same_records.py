@@ -77,6 +77,7 @@ class TestCustomers:
             page = same(served, remote, "views", "customers", **filters)
             assert len(page.items) == 1  # type: ignore[attr-defined]
         same(served, remote, "views", "customer_counts")
+        same(served, remote, "views", "system")
         for filters in ({"customer_prefix": "ac"}, {"health": "off"}, {"sort": "next_run_time"}):
             page = same(served, remote, "configs", "list", **filters)
             assert len(page.items) == 1  # type: ignore[attr-defined]

@@ -273,14 +273,6 @@ class TestClaim:
         assert world.states([one, two, later]) == ["PENDING", "CLAIMED", "PENDING"]
         assert world.claim_one().token > held.token
 
-    def test_count_ready(self, world: World) -> None:
-        """The count of claimable runs is bounded by its limit."""
-        world.insert(7)
-        world.insert(2, scheduled_time=world.clock.now() + 1)
-        count = runs.run_count_ready
-        assert world.read(lambda tx: count(tx, world.pool, 100)) == 7
-        assert world.read(lambda tx: count(tx, world.pool, 5)) == 5
-
     def test_zero_and_negative_demand(self, world: World) -> None:
         """A claim of zero or fewer runs returns none."""
         world.insert(2)

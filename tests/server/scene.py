@@ -274,6 +274,7 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     ),
     "GET /api/v1/dashboard/pipeline-status": lambda _: ("/dashboard/pipeline-status", None),
     "GET /api/v1/sessions": lambda _: ("/sessions", None),
+    "GET /api/v1/system": lambda _: ("/system", None),
     "GET /api/v1/pipelines": lambda _: ("/pipelines", None),
     "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
     "GET /api/v1/exports/{kind}": lambda _: ("/exports/runs", None),

@@ -233,6 +233,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "work.execute_batch": [lambda c: c.work.execute_batch([])],
     **ALERT_FORBIDDEN,
     "views.sessions": [lambda c: c.views.sessions()], "views.sizes": [lambda c: c.views.sizes()],
+    "views.system": [lambda c: c.views.system()],
     "views.seals": [lambda c: c.views.seals()],
     "views.check_write": [lambda c: c.views.check_write()],
     "views.verify_journal": [lambda c: c.views.verify_journal()],

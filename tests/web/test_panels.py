@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
+from penstock.audit.rows import NewAlert
+from penstock.audit.store.alerts import alert_open
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get, limit_quota
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
 from penstock.monitoring.health_refresher import HealthRefresher
+from penstock.monitoring.system.store import ticks_put
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
+from tests.slos.test_recorder import Levels
 from tests.web.browser import Browser
 from tests.web.test_pages import assert_safe
 
@@ -170,3 +175,72 @@ def test_the_last_day_in_small_lines(served: ServedApi) -> None:
     assert points.split()[-1].endswith(",1.5"), "the hour until now has a run, like the one before"
     assert figures.index("Ended well today") < figures.index("<polyline")
     assert "<polyline" not in figures.partition("Failed today")[2]
+
+
+def test_the_system_page_shows_the_installation(served: ServedApi) -> None:
+    """Checks with their commands, worst first; pools with desired workers; ticks; the store."""
+    harness = served.harness
+    harness.submit()
+    harness.write(lambda tx: ticks_put(tx, [("scheduler", SECOND), ("sweeper", SECOND)]))
+    harness.clock.advance(2 * MINUTE)
+    harness.write(lambda tx: ticks_put(tx, [("scheduler", SECOND)]))
+    shown = Browser(served).get("/system")
+    assert_safe(shown)
+    assert "did not load" not in shown.text
+    checks = panel_of(shown.text, "Checks")
+    assert checks.index("failed") < checks.index(">ok<")
+    assert "penstock up --pipelines my_pipelines.py" in checks
+    pools = panel_of(shown.text, "Pools")
+    assert "warn" in pools, "more workers are desired"
+    services = panel_of(shown.text, "Services")
+    assert services.index(">sweeper") < services.index(">scheduler"), "late ones first"
+    assert "no audit sink" in shown.text
+    assert f"Store, {harness.store.capabilities.engine}" in shown.text
+
+
+def _opened(alert: NewAlert, tx: Tx) -> int:
+    return alert_open(tx, alert)
+
+
+@pytest.mark.parametrize(
+    ("severities", "tone"),
+    [
+        (["MEDIUM"], "<b>1</b>"),
+        (["MEDIUM", "HIGH"], '<b class="warm">2</b>'),
+        (["CRITICAL", "HIGH"], '<b class="hot">2</b>'),
+    ],
+)
+def test_the_count_of_alerts_is_red_only_for_critical_ones(
+    served: ServedApi, severities: list[str], tone: str
+) -> None:
+    for severity in severities:
+        alert = NewAlert(
+            rule="stall",
+            dedupe_key=f"stall:{severity}",
+            severity=severity,
+            subject_kind="system",
+            subject=0,
+            message="Something",
+        )
+        served.harness.write(partial(_opened, alert))
+    assert tone in Browser(served).get("/topics").text
+
+
+def test_error_budgets_on_the_trends_page(served: ServedApi) -> None:
+    """Service levels with results, the least budget first: target, counts, budget, burn rate."""
+    harness = served.harness
+    assert "No service level has results" in Browser(served).get("/trends").text
+    levels = Levels(harness.store, harness.clock)
+    levels.flow("2025-11-14", raw=45 * MINUTE, analytics=MINUTE)
+    slo = levels.slo(phase="raw")
+    assert (slo.missed, slo.budget_left is not None and slo.budget_left < 0) == (1, True)
+    harness.clock.advance(MINUTE)
+    shown = Browser(served).get("/trends")
+    assert_safe(shown)
+    panel = panel_of(shown.text, "Error budgets")
+    worst = re.sub(r"<[^>]*>", " ", panel.partition("<tr data-row>")[2].partition("</tr>")[0])
+    assert "nba · latency" in worst
+    assert "same_day" in worst
+    assert f"{100 * (slo.budget_left or 0):.0f} %" in worst
+    assert f"{slo.objective_percentage:g} % within 30 min" in panel
+    assert f"{slo.burn_rate:.1f}" in panel

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
-from penstock.access.store.registry import processor_list
 from penstock.alerts.custom.custom_rules import CustomRules
 from penstock.alerts.evaluator import Watchdog
 from penstock.alerts.process.reporter import ProcessReporter
@@ -50,8 +49,8 @@ from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.naming import HTTP_POOL, is_http_pool
-from penstock.db.store import Store, StoreView, Transactions, Tx
+from penstock.core.naming import HTTP_POOL
+from penstock.db.store import Store, StoreView, Transactions
 from penstock.detection.monitor import Monitor
 from penstock.egress.addresses import is_loopback
 from penstock.egress.key_file import create_private
@@ -65,7 +64,6 @@ from penstock.recovery.backfiller import Backfiller
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import PauseRow
 from penstock.runs.store.lists.pages import RunFilter
-from penstock.runs.store.runs import run_count_ready
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.services.binder import Binder
@@ -80,6 +78,7 @@ from penstock.services.store import (
     snapshot_holders,
 )
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
+from penstock.services.tick_reporter import TickReporter
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from penstock.shipping.shipper import Shipper
 from penstock.slos.declared import parse_slos
@@ -120,7 +119,6 @@ __all__ = [
     "inline_worker",
     "load_pipelines",
     "push_problems",
-    "ready_by_pool",
     "rotate_signing_key",
     "run_pending",
 ]
@@ -210,17 +208,6 @@ def _run_ready(store: StoreView, steps: WorkerCore) -> int:
         if not claimed:
             return done
         done += len(finishes)
-
-
-def ready_by_pool(store: Transactions, limit: int = 10_000) -> dict[str, int]:
-    """Count the runs that wait for a worker, up to `limit` for each pool that workers serve."""
-
-    def body(tx: Tx) -> dict[str, int]:
-        rows = [row for row in processor_list(tx) if not is_http_pool(row.pool)]
-        pools = {row.pool: row.pool_key for row in rows}
-        return {name: run_count_ready(tx, pools[name], limit) for name in sorted(pools)}
-
-    return store.read(body)
 
 
 def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
@@ -389,7 +376,9 @@ def build_scheduler_loops(
     """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
-    return [Loop(*one, store, events=events, jitter=jitter) for one in made]
+    loops = [Loop(*one, store, events=events, jitter=jitter) for one in made]
+    ticks = TickReporter(store, loops)
+    return [*loops, Loop(ticks, _every(10 * SECOND), store, events=events, jitter=jitter)]
 
 
 def build_dispatcher_loops(

@@ -263,6 +263,12 @@ class StoreBusy(StoreError):
     retryable = True
 
 
+class ReadTimeout(StoreBusy):
+    """A read was stopped because it reached the time limit of its caller."""
+
+    code = "store.read_timeout"
+
+
 class SchemaMismatch(StoreError):
     """The database schema does not match this version of Penstock; run `penstock db migrate`."""
 

@@ -8,11 +8,15 @@ commit several bodies together. The drivers are `sqlite` and `postgres`; only `a
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from penstock.core.clock import SystemClock
+from penstock.core.errors import ReadTimeout
 from penstock.core.naming import CustomerKey
 from penstock.db.statements import Engine
 
@@ -225,6 +229,46 @@ def one(rows: list[Row]) -> Row:
 def first(rows: list[Row]) -> Row | None:
     """Return the first row, or None."""
     return rows[0] if rows else None
+
+
+_CLOCK = SystemClock()
+_READS_END: ContextVar[float | None] = ContextVar("reads_end", default=None)
+
+
+@contextlib.contextmanager
+def read_limit(seconds: float) -> Iterator[None]:
+    """Give all reads of this block together a time limit; ReadTimeout ends a read that reaches it.
+
+    Inside another limit, the earlier end applies. Writes have no such limit.
+    """
+    end, outer = _CLOCK.monotonic() + seconds, _READS_END.get()
+    token = _READS_END.set(end if outer is None else min(end, outer))
+    try:
+        yield
+    finally:
+        _READS_END.reset(token)
+
+
+def read_seconds_left() -> float | None:
+    """Return how long reads may take; None without a limit. Raise ReadTimeout once it is over."""
+    end = _READS_END.get()
+    if end is None:
+        return None
+    left = end - _CLOCK.monotonic()
+    if left <= 0:
+        raise ReadTimeout
+    return left
+
+
+def is_read_over() -> bool:
+    """Whether the time limit of reads has passed."""
+    end = _READS_END.get()
+    return end is not None and _CLOCK.monotonic() >= end
+
+
+def are_reads_limited() -> bool:
+    """Whether reads have a time limit here."""
+    return _READS_END.get() is not None
 
 
 class ConflictCounter:

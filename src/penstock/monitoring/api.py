@@ -14,6 +14,7 @@ routes.get("/customers", Permission.READ, Views.customers)
 routes.get("/customers/{customer_id}/metrics", Permission.READ, Views.metrics)
 routes.get("/customers/{customer_id}/health", Permission.READ, Views.customer_health)
 routes.get("/sessions", Permission.READ, Views.sessions, covers_all_customers=True)
+routes.get("/system", Permission.READ, Views.system, covers_all_customers=True)
 routes.get("/pipelines", Permission.READ, Views.pipelines)
 routes.get("/pipelines/{pipeline}", Permission.READ, Views.pipeline)
 routes.get(

@@ -68,6 +68,11 @@ class Loop:
         """Name of the service."""
         return self._service.name
 
+    @property
+    def interval_us(self) -> int:
+        """Longest time between two steps."""
+        return self._schedule.interval_us
+
     def start(self) -> None:
         """Start looping; a second call does nothing."""
         if self._thread is None:

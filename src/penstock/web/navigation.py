@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.access.api_keys import Permission
+from penstock.alerts.records import StoredAlert
 from penstock.core.errors import PenstockError
+from penstock.db.store import read_limit
 from penstock.web.parts import address
-from penstock.web.visit import Visit
+from penstock.web.visit import PANEL_SECONDS, Visit
 
 COUNT_SECONDS: Final = 5.0
 """Age of the counts in the navigation, at most."""
 COUNT_MAX: Final = 100
+TONES: Final = {"CRITICAL": "hot", "HIGH": "warm"}
+"""Tone of the alerts' count by the severity of the worst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,7 @@ PLACES: Final = (
     Place(name="grid", label="Grid", href="/grid", icon="n-grid", group="Work"),
     Place(name="flows", label="Flows", href="/flows", icon="n-flows", group="Work"),
     Place(name="runs", label="Runs", href="/runs", icon="n-runs", group="Work"),
+    Place(name="backfills", label="Backfills", href="/backfills", icon="retry", group="Work"),
     Place(name="configs", label="Configs", href="/configs", icon="cal", group="Work"),
     Place(
         name="customers", label="Customers", href="/customers", icon="n-people", group="Work",
@@ -75,7 +81,14 @@ PLACES: Final = (
 )  # fmt: skip
 
 
-def counts_of(visit: Visit) -> dict[str, str]:
+class Badge(NamedTuple):
+    """The count of an entry, and its tone: hot, warm or empty."""
+
+    text: str
+    tone: str = ""
+
+
+def counts_of(visit: Visit) -> dict[str, Badge]:
     """Return the counts that the person sees, by the name of the entry."""
     key = ("counts", visit.customer, visit.is_bound)
     return visit.reads.get(key, COUNT_SECONDS, lambda: _counts(visit))
@@ -100,17 +113,25 @@ def scope_path(visit: Visit, places: Sequence[Place]) -> str:
     return visit.path if visit.path in here else "/"
 
 
-def _counts(visit: Visit) -> dict[str, str]:
+def _counts(visit: Visit) -> dict[str, Badge]:
     client = visit.client
+    whose: dict[str, Any] = {"customer": visit.customer, "limit": COUNT_MAX}
+    reads: dict[str, Callable[[], Badge]] = {
+        "letters": lambda: Badge(_shown(client.dead_letters.count(customer=visit.customer))),
+        "alerts": lambda: _alerts(client.alerts.list(state="open", sort="severity", **whose).items),
+        "interventions": lambda: Badge(_shown(len(client.interventions.list(**whose).items))),
+    }
     made = {}
-    try:
-        made["letters"] = _shown(client.dead_letters.count(customer=visit.customer))
-        whose: dict[str, Any] = {"customer": visit.customer, "limit": COUNT_MAX}
-        made["alerts"] = _shown(len(client.alerts.list(state="open", **whose).items))
-        made["interventions"] = _shown(len(client.interventions.list(**whose).items))
-    except PenstockError:
-        pass  # the page reports the parts that did not load
-    return {name: count for name, count in made.items() if count != "0"}
+    for name, read in reads.items():
+        # An entry whose count does not load has none; its page says why.
+        with contextlib.suppress(PenstockError), read_limit(PANEL_SECONDS):
+            made[name] = read()
+    return {name: badge for name, badge in made.items() if badge.text != "0"}
+
+
+def _alerts(found: Sequence[StoredAlert]) -> Badge:
+    """Return the number of open alerts, in the tone of the most severe."""
+    return Badge(_shown(len(found)), TONES.get(found[0].severity, "") if found else "")
 
 
 def _shown(count: int) -> str:

@@ -238,6 +238,7 @@ class NotePanel:
     state: str = ""
     title: str = ""
     small: str = ""
+    actions: Sequence[Button] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

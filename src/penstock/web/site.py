@@ -21,8 +21,9 @@ from starlette.routing import Route as StarletteRoute
 from penstock.access.api_keys import Permission
 from penstock.client import Client
 from penstock.core.clock import Clock
-from penstock.core.errors import InvalidInput, NotFound, PenstockError, StoreError
+from penstock.core.errors import InvalidInput, NotFound, PenstockError, ReadTimeout, StoreError
 from penstock.core.redact import redact_text
+from penstock.db.store import read_limit
 from penstock.server.overload.admission import RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.server.problems import Refused
@@ -44,7 +45,7 @@ from penstock.web.navigation import counts_of, places_of, scope_path
 from penstock.web.parts import AskPanel, NotePanel, Question, WebPage, address
 from penstock.web.render import render
 from penstock.web.security import HEADERS, form_token
-from penstock.web.visit import VALUE_MAX, Visit
+from penstock.web.visit import PAGE_SECONDS, VALUE_MAX, Visit
 
 View: TypeAlias = Callable[[Visit], WebPage]
 MOVED: Final = 303
@@ -182,6 +183,11 @@ class Site:
             return _refused_page(400, "That does not fit", error.message)
         except Refused as error:
             return _refused_page(error.status, "Not allowed", error.detail)
+        except ReadTimeout:
+            text = (
+                "The database did not answer in time. Nothing was changed; try again in a moment."
+            )
+            return _refused_page(503, "This page took too long", text)
         except StoreError:
             text = "The database does not respond. Nothing was changed; try again in a moment."
             return _refused_page(503, "The database does not respond", text)
@@ -204,14 +210,19 @@ class Site:
 
     def _serve(self, request: Request, visitor: Visitor, page: PageRoute) -> Response:
         visit = self.visit(request, visitor)
-        shown = self.guarded(visit, partial(_allowed, page))
+        shown = self._page(visit, page)
         return self.respond(
             request, visit, shown, topics=topics_of_page(page.path, visit.path_values)
         )
 
+    def _page(self, visit: Visit, page: PageRoute) -> WebPage:
+        """Return a page within its time limit, or the error page."""
+        with read_limit(PAGE_SECONDS):
+            return self.guarded(visit, partial(_allowed, page))
+
     def _draw_fragment(self, request: Request, visitor: Visitor, page: PageRoute) -> Drawn:
         visit = self.visit(request, visitor)
-        shown = self.guarded(visit, partial(_allowed, page))
+        shown = self._page(visit, page)
         return drawn(self._fragment(visit, shown, "main.html").whole, shown.status)
 
     def _fragment(self, visit: Visit, page: WebPage, template: str, **more: Any) -> _Rendered:

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from penstock.access.api_keys import Permission
 from penstock.client import Client
 from penstock.core.clock import from_datetime, parse_when, to_datetime
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidInput, NotFound, PenstockError, ReadTimeout, StoreError
+from penstock.db.store import read_limit
 from penstock.server.auth import Caller
 from penstock.server.problems import Refused
 from penstock.web.live.shared_reads import SharedReads
-from penstock.web.parts import NotePanel, address
+from penstock.web.parts import Button, NotePanel, address
 from penstock.web.words import clock, duration
 
 T = TypeVar("T")
+Other = TypeVar("Other")
+log = logging.getLogger(__name__)
 VALUE_MAX: Final = 2_000
 PAGE_ROWS: Final = 50
 SHARED_SECONDS: Final = 30.0
 """Age up to which a page shows the figures of costly reports."""
+
+PANEL_SECONDS: Final = 2.0
+"""Time limit for the reads of one panel."""
+PAGE_SECONDS: Final = 10.0
+"""Time limit for all reads of a page."""
+
+
+class Once(Generic[T]):
+    """A read that several panels of a page need; it is made once, even if it fails."""
+
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._made: list[T] = []
+        self._error: Exception | None = None
+
+    def __call__(self) -> T:
+        """Return the result of the read, or raise its error."""
+        if self._error is not None:
+            raise self._error
+        if not self._made:
+            try:
+                self._made.append(self._read())
+            except Exception as error:
+                self._error = error
+                raise
+        return self._made[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +143,46 @@ class Visit:
         return f"{phrase[:5]}Z" if len(phrase) == 9 else phrase
 
     def panel(self, title: str, build: Callable[[], T]) -> T | NotePanel:
-        """Return a panel, or a note in its place if it fails, so that the rest of the page is
-        shown.
+        """Return a panel, or a note in its place if it fails or reads for too long, so that the
+        rest of the page is shown.
         """
         try:
-            return build()
-        except PenstockError as error:
+            with read_limit(PANEL_SECONDS):
+                return build()
+        except Exception as error:  # only this panel fails
             return NotePanel(
                 title=title,
                 state="failed",
-                text=f"{title} did not load: {error.message}",
+                text=f"{title} did not load: {self._reason(title, error)}",
                 small=f"request {self.request_id}",
+                actions=[Button(label="Again", href=self.here(), css="sm")],
             )
+
+    def optional(self, read: Callable[[], T], otherwise: Other) -> T | Other:
+        """Return a read for the head of the page, or another value if it fails or takes too long.
+
+        Raise NotFound, InvalidInput and Refused, which concern the whole page.
+        """
+        try:
+            with read_limit(PANEL_SECONDS):
+                return read()
+        except (NotFound, InvalidInput, Refused):
+            raise
+        except Exception as error:  # the panels say what did not load
+            self._reason("head", error)
+            return otherwise
+
+    def _reason(self, title: str, error: Exception) -> str:
+        """Return why a panel failed; an unknown error is logged."""
+        if isinstance(error, ReadTimeout):
+            return f"it took longer than {PANEL_SECONDS:g} s."
+        if isinstance(error, StoreError):
+            return "the database does not respond."
+        if isinstance(error, PenstockError):
+            return error.message
+        if isinstance(error, Refused):
+            return error.detail
+        log.error(
+            "panel %r of %s failed (request %s)", title, self.path, self.request_id, exc_info=error
+        )
+        return "an internal error, which the server has logged under this request."

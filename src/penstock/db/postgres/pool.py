@@ -41,12 +41,15 @@ class ConnectionPool:
         self._closed = False
 
     @contextlib.contextmanager
-    def connection(self, *, confined: bool = False) -> Iterator[PostgresSession]:
-        """Yield a connection for the duration of the block."""
+    def connection(
+        self, *, confined: bool = False, within: float | None = None
+    ) -> Iterator[PostgresSession]:
+        """Yield a connection for the block; wait at most `within` seconds for a free one."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        if not self._permits.acquire(timeout=self.timeout):
-            raise StoreBusy(f"PostgreSQL: no connection became free within {self.timeout:g} s")
+        timeout = self.timeout if within is None else min(within, self.timeout)
+        if not self._permits.acquire(timeout=timeout):
+            raise StoreBusy(f"PostgreSQL: no connection became free within {timeout:g} s")
         try:
             connection = self._take(confined) or self._connect()
             try:

@@ -20,7 +20,13 @@ from psycopg import errors as pgerrors
 from psycopg import sql
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
+from penstock.core.errors import (
+    ReadTimeout,
+    SchemaMismatch,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from penstock.core.ids import stable_fraction
 from penstock.core.naming import CustomerKey
 from penstock.db import migrate
@@ -33,7 +39,15 @@ from penstock.db.postgres.pool import ConnectionPool, has_no_input
 from penstock.db.postgres.transaction import DeadConnection, PostgresTx
 from penstock.db.postgres.wakes import PostgresWakes
 from penstock.db.scoped import ScopedStore, tenant_statements
-from penstock.db.store import CONFLICTS, Capabilities, Single, StoreView, Tx
+from penstock.db.store import (
+    CONFLICTS,
+    Capabilities,
+    Single,
+    StoreView,
+    Tx,
+    are_reads_limited,
+    read_seconds_left,
+)
 from penstock.db.tenant_isolation import tenant_isolation_get
 
 T = TypeVar("T")
@@ -232,6 +246,9 @@ class PostgresStore:
         """Run the body; retry after deadlocks, serialization failures and dead connections."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         is_single = isinstance(body, Single) and begin is BEGIN_WRITE
+        left = read_seconds_left() if "READ ONLY" in begin[0] else None
+        if left is not None:
+            begin = *begin, f"SET LOCAL statement_timeout = {max(1, round(1_000 * left))}"
         open_tx = partial(PostgresTx, wake=self.wake, events=self.events)
         last: Exception | None = None
         was_read_only = False
@@ -239,7 +256,7 @@ class PostgresStore:
             injected = None if self._clock is None else self._clock.now()
             self._inside.body = True
             try:
-                with self._pool.connection(confined=confined) as connection:
+                with self._pool.connection(confined=confined, within=left) as connection:
                     if is_single and has_no_input(connection):
                         tx = open_tx(connection.statement_pipeline, injected, is_single=True)
                         value = _run_single(connection, tx, body)
@@ -330,6 +347,8 @@ def _translated(error: BaseException) -> BaseException:
     """Return Penstock's error for a psycopg error, or the error unchanged."""
     if isinstance(error, pgerrors.UndefinedTable | pgerrors.UndefinedColumn):
         return SchemaMismatch(f"{error}: run `penstock db migrate`")
+    if isinstance(error, pgerrors.QueryCanceled) and are_reads_limited():
+        return ReadTimeout(f"PostgreSQL: {error}")
     if isinstance(error, pgerrors.LockNotAvailable | pgerrors.QueryCanceled):
         return StoreBusy(f"PostgreSQL: {error}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):

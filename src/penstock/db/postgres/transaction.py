@@ -18,7 +18,7 @@ import psycopg
 from penstock.db.postgres.array_literal import array_literal, text_of
 from penstock.db.postgres.pipeline import PipelinedStatement, StatementPipeline, verbatim
 from penstock.db.statements import Engine, Statement, load
-from penstock.db.store import Row
+from penstock.db.store import Row, read_seconds_left
 
 PREPARED_ROWS_MAX = 32
 
@@ -170,6 +170,8 @@ class PostgresTx:
         """Send all queued statements, in order, in one flush."""
         if not self._waiting:
             return
+        if self._is_snapshot:
+            read_seconds_left()  # raises once the limit of the caller's reads is over
         asks, self._waiting = self._waiting, []
         try:
             self._send(asks)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from penstock.core.clock import Clock, Micros, SystemClock
-from penstock.core.errors import StoreError
+from penstock.core.errors import ReadTimeout, StoreError
 from penstock.core.naming import CustomerKey
 from penstock.db.replica.check import ReplicaCheck, ReplicaStatus
 from penstock.db.store import Capabilities, Store, StoreView, Transactions, Tx, Waiter
@@ -57,6 +57,8 @@ class LaggingReads:
         if status.is_used:
             try:
                 value = self._replica().read(body)
+            except ReadTimeout:
+                raise  # the read was too long for its caller, the replica is not at fault
             except StoreError as error:
                 self._check.failed(error)
             else:

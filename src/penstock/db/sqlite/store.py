@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
+from penstock.core.errors import (
+    PenstockError,
+    ReadTimeout,
+    SchemaMismatch,
+    StoreBusy,
+    StoreUnavailable,
+)
 from penstock.core.naming import CustomerKey
 from penstock.db import migrate
 from penstock.db.close_hooks import CloseHooks
@@ -38,7 +44,14 @@ from penstock.db.sqlite.open_failure import FULL, READ_ONLY, explain_open_failur
 from penstock.db.sqlite.open_file import OpenFile
 from penstock.db.sqlite.transaction import SqliteTx
 from penstock.db.sqlite.wal_preallocation import WalPreallocation
-from penstock.db.store import CONFLICTS, Capabilities, StoreView, Tx
+from penstock.db.store import (
+    CONFLICTS,
+    Capabilities,
+    StoreView,
+    Tx,
+    is_read_over,
+    read_seconds_left,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -57,6 +70,8 @@ BUSY_TIMEOUT_S = 20.0
 READERS_MAX = 8
 CHECKPOINT_PAGES = 8_000
 """Bulk transactions write thousands of pages: checkpoint every 32 MiB, not every 4."""
+LIMIT_STEPS = 10_000
+"""Steps of SQLite's virtual machine between two checks of a read's time limit."""
 SAFE_VERSION = (3, 51, 3)
 
 # Both types are bound unchanged. Without a registered adapter, sqlite3 searches for one at every
@@ -163,13 +178,14 @@ class SqliteStore:
             "a transaction body must not open another"
         )
         if self._is_memory:
-            with self._writing, _query_only(self._writer):
+            with self._writing, _query_only(self._writer), _limited(self._writer):
                 return body(SqliteTx(self._writer, self.now))
         connection = self._take_reader()
         try:
             connection.execute("BEGIN")
             try:
-                return body(SqliteTx(connection, self.now))
+                with _limited(connection):
+                    return body(SqliteTx(connection, self.now))
             finally:
                 connection.execute("ROLLBACK")
         except sqlite3.Error as error:
@@ -378,6 +394,19 @@ def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _limited(connection: sqlite3.Connection) -> Iterator[None]:
+    """Interrupt statements at the end of the time limit of the caller's reads, if any."""
+    if read_seconds_left() is None:
+        yield
+        return
+    connection.set_progress_handler(is_read_over, LIMIT_STEPS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+@contextlib.contextmanager
 def _known_errors() -> Iterator[None]:
     """Translate SQLite's errors to Penstock's."""
     try:
@@ -451,6 +480,8 @@ def _translated(error: BaseException) -> BaseException:
     if isinstance(error, sqlite3.OperationalError):
         if "no such table" in text:
             return SchemaMismatch(f"{text}: run `penstock db migrate`")
+        if text == "interrupted":
+            return ReadTimeout(f"SQLite: {text}")
         if "locked" in text or "busy" in text:
             return StoreBusy(text)
         if any(part in text for part in ("full", "I/O", "unable to open", "readonly database")):

@@ -9,27 +9,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.core.clock import MINUTE, SECOND, SystemClock, from_datetime
+from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreError
 from penstock.core.ids import encode
-from penstock.monitoring.records import Overview
-from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
+from penstock.monitoring.stalls import live_workers
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
     from penstock.client import Client
 
-OVERDUE = timedelta(minutes=2)
 SKEW_US = 5 * SECOND
-OLD_READY = timedelta(minutes=10)
-MANY_READY = 500
 HUNG_US = 5 * MINUTE
 OLD_SNAPSHOT_US = MINUTE
 LOW_DISK_BYTES = 500_000_000
@@ -89,9 +84,9 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
             yield from _snapshots(client)
             yield from _isolation(client)
             yield _clock(client)
-            yield from _processes(client)
+            for one in client.views.system().checks:
+                yield CheckResult(one.check, one.verdict, one.says, one.fix)
             yield from _hung(client)
-            yield from _work(client)
             yield _poison(client)
             yield _push(client, settings)
             yield _endpoints(client, settings)
@@ -295,105 +290,6 @@ def _clock(client: Client) -> CheckResult:
         fix = "Correct the clock (NTP); penstock status shows what is due next."
         return CheckResult("clock", "FAIL", says, fix)
     return CheckResult("clock", "OK", "matches the database's clock")
-
-
-def _processes(client: Client) -> Iterator[CheckResult]:
-    overview = client.views.overview()
-    live = live_workers(client.views.sessions(), overview)
-    up = "penstock up --pipelines my_pipelines.py"
-    waits = unclaimed(overview, live)
-    if waits:
-        ready = output.plural(overview.ready_runs, "run")
-        says = (
-            f"{ready} ready for up to {output.format_span(waits)}, workers idle: "
-            f"{NO_CAPABLE_WORKER}"
-        )
-        yield CheckResult("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
-    elif live:
-        concurrency = sum(s.concurrency for s in live)
-        says = f"{output.plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
-        yield CheckResult("workers", "OK", says)
-    elif overview.ready_runs:
-        says = f"none alive, {output.plural(overview.ready_runs, 'run')} ready"
-        yield CheckResult("workers", "FAIL", says, up)
-    else:
-        yield CheckResult("workers", "WARN", "none alive; no run is ready now", up)
-    yield _scheduler(overview, is_served=bool(live))
-    yield from _pools(client, {s.pool for s in live})
-
-
-def _scheduler(overview: Overview, *, is_served: bool) -> CheckResult:
-    late, next_at = overdue(overview), overview.next_occurrence_at
-    if next_at is None:
-        return CheckResult("scheduler", "OK", "no config is scheduled")
-    if not late:
-        shown = output.format_time(next_at, from_datetime(overview.as_of))
-        return CheckResult("scheduler", "OK", f"next occurrence {shown}")
-    says = f"next occurrence overdue by {output.format_span(late)}: no scheduler is running"
-    verdict = "FAIL" if is_served and late > OVERDUE else "WARN"
-    return CheckResult("scheduler", verdict, says, "penstock scheduler, or penstock up")
-
-
-def _pools(client: Client, served: set[str | None]) -> Iterator[CheckResult]:
-    # Imported here because it loads the store.
-    from penstock.assembly.process import ready_by_pool
-
-    unserved = {
-        name: ready
-        for name, ready in ready_by_pool(client.store).items()
-        if ready and name not in served
-    }
-    for name, ready in unserved.items():
-        says = f"pool {name}: {output.plural(ready, 'run')} ready, no worker serves it"
-        fix = f"penstock worker --pool {name} --pipelines my_pipelines.py"
-        yield CheckResult("pools", "FAIL" if served else "WARN", says, fix)
-    if not unserved:
-        yield CheckResult("pools", "OK", "every pool with ready runs has a worker")
-
-
-def _work(client: Client) -> Iterator[CheckResult]:
-    overview = client.views.overview()
-    oldest, ready = overview.oldest_ready_at, overview.ready_runs
-    waits = timedelta(0) if oldest is None or not ready else overview.as_of - oldest
-    if waits > OLD_READY:
-        says = f"{output.plural(ready, 'run')} ready, the oldest for {output.format_span(waits)}"
-        fix = "Add workers or raise their concurrency: penstock worker --slots 20"
-        yield CheckResult("backlog", "WARN", says, fix)
-    elif ready >= MANY_READY:
-        says = f"{output.plural(ready, 'run')} ready, more than the workers can keep up with"
-        yield CheckResult("backlog", "WARN", says, "penstock status, penstock worker --slots 20")
-    else:
-        yield CheckResult("backlog", "OK", f"{output.plural(ready, 'run')} ready")
-    yield _flows(overview)
-    dead = client.dead_letters.list(limit=1000).items
-    if dead:
-        many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
-        says = f"{many} open: runs and messages that are no longer retried"
-        yield CheckResult("dead letters", "WARN", says, "penstock dlq groups")
-    else:
-        yield CheckResult("dead letters", "OK", "none open")
-    alerts = client.alerts.list(state="open", limit=1000).items
-    high = sum(1 for alert in alerts if alert.severity in ("HIGH", "CRITICAL"))
-    if alerts:
-        yield CheckResult("alerts", "WARN", f"{len(alerts)} open, {high} of them HIGH or worse",
-                      "penstock alerts list")  # fmt: skip
-    else:
-        yield CheckResult("alerts", "OK", "none open")
-    pauses = client.pauses.list()
-    if any(p.scope == "all" for p in pauses):
-        yield CheckResult("pauses", "WARN", "everything is paused", "penstock resume all")
-    elif pauses:
-        yield CheckResult("pauses", "OK", f"{output.plural(len(pauses), 'pause')} in force")
-
-
-def _flows(overview: Overview) -> CheckResult:
-    """Count the open flows that a gate blocks."""
-    blocked, waiting = overview.blocked_flows, overview.waiting_flows
-    if blocked:
-        says = f"{output.plural(blocked, 'flow')} blocked by a gate, {waiting:,} waiting for data"
-        return CheckResult("flows", "WARN", says, "penstock flows list --state BLOCKED")
-    says = f"none blocked, {waiting:,} waiting for data"
-    return CheckResult("flows", "OK", says)
 
 
 def _poison(client: Client) -> CheckResult:

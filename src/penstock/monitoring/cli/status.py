@@ -17,6 +17,7 @@ from penstock.core.clock import Micros, from_datetime
 from penstock.core.errors import Forbidden
 from penstock.core.records.record import to_json_value
 from penstock.monitoring.cli.live_view import is_interactive, watch
+from penstock.monitoring.cli.system import show_system
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
 
@@ -28,11 +29,15 @@ MANY = 1_000
               help="Refresh continuously; q quits. Without a terminal, print once.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0.5, 60), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between refreshes.")  # fmt: skip
+@click.option("--system", "is_system", is_flag=True,
+              help="Show the installation: store, services, pools, backlogs, checks.")  # fmt: skip
 @click.pass_obj
-def status(app: App, is_watched: bool, interval: float) -> None:
+def status(app: App, is_watched: bool, interval: float, is_system: bool) -> None:
     """Show the queue, today's totals, live processes and open alerts."""
     with app.connect() as client:
-        if is_watched and app.format == "table" and is_interactive():
+        if is_system:
+            show_system(app, client.views.system())
+        elif is_watched and app.format == "table" and is_interactive():
             watch(lambda: _captured(app, client), lambda _: True, interval)
         else:
             _show(app, client)

@@ -38,7 +38,7 @@ from penstock.monitoring.records import (
     Session,
 )
 from penstock.monitoring.store import customer_metrics, last_failures, overview, store_sizes
-from penstock.monitoring.today.client import TodayViews
+from penstock.monitoring.system.client import SystemViews
 from penstock.monitoring.verify.accounts import compare_heads
 from penstock.monitoring.verify.client import JournalVerifier
 from penstock.monitoring.verify.from_rows import (
@@ -81,7 +81,7 @@ Heads = Annotated[
 _PIPELINE = Meta(description="Registered name of the pipeline.", max_length=64)
 
 
-class Views(TodayViews):
+class Views(SystemViews):
     """Read-only use cases over several subjects."""
 
     def overview(self) -> Overview:

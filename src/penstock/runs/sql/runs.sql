@@ -498,12 +498,6 @@ WHERE run_id = :run_id AND admission = 0 AND {{unexpired}}
 SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.run_id = :run_id AND changes() = 1;
 
--- name: run_count_ready
--- Count the runs of a pool that can be claimed now, up to a limit.
--- scope: system (operators)
-SELECT count(*) FROM (
-    SELECT 1 FROM runs WHERE admission = 0 AND pool = :pool LIMIT :limit) AS ready;
-
 -- name: fair_clock_raise [postgres]
 -- Advance the fairness clock of a pool and level to the claimed ranks; it never goes back.
 -- scope: system (fairness across customers)

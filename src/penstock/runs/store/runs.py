@@ -196,11 +196,6 @@ def run_cancel_request(tx: Tx, run_id: int, actor: str, reason: str | None = Non
     return bool(tx.rows("run_cancel_request", {"run_id": run_id, "actor": actor, "reason": reason}))
 
 
-def run_count_ready(tx: Tx, pool_key: PoolKey, limit: int) -> int:
-    """Return how many runs of a pool can be claimed now, counting at most `limit`."""
-    return int(tx.rows("run_count_ready", {"pool": pool_key, "limit": limit})[0][0])
-
-
 def run_of_row(row: tuple[object, ...]) -> RunRow:
     """Build a run from a row of `live_columns` or `ended_columns`."""
     run = RunRow._make(row)

@@ -9,7 +9,7 @@ from penstock.client import UseCaseGroups
 from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import minutes
-from penstock.recovery.records import BackfillRequest, BlastRadius, FlowReplay
+from penstock.recovery.records import Backfill, BackfillRequest, BlastRadius, FlowReplay
 from penstock.web.actions.action import Action, ActionField, DeedOutcome, Values, command_line
 from penstock.web.actions.dead_letters import REASON
 from penstock.web.actions.work import WHY
@@ -75,7 +75,61 @@ def _backfill(client: UseCaseGroups, values: Values) -> DeedOutcome:
         text=done.impact.text,
         rows=[*rows, *_impact_rows(done.impact)],
         is_nothing=not done.starts,
-        links=[(address("flows", pipeline=values.get("pipeline"), mode="backfill"), "See flows")],
+        links=[
+            ("/backfills", "See the backfills")
+            if done.backfill is None
+            else (address("backfills", done.backfill.backfill_id), "See the backfill")
+        ],
+    )
+
+
+def _change_backfill(client: UseCaseGroups, values: Values) -> DeedOutcome:
+    number, reason = values["backfill_id"], values.get("reason", "")
+    if values["change"] == "pause":
+        done = client.backfills.pause(number, reason)
+        text = f"{_left(done)} start no more; {_running(done)} in progress continue."
+    elif values["change"] == "resume":
+        done = client.backfills.resume(number, reason, again=bool(values.get("again")))
+        text = f"{_left(done)} are processed, {done.parallelism:,} at a time."
+    else:
+        before = client.backfills.get(number)
+        done = client.backfills.cancel(number, reason)
+        text = (
+            f"{_left(before)} are not processed and {_running(before)} in progress are cancelled; "
+            "completed ones stay complete."
+        )
+    rows = [(state.lower(), f"{count:,}") for state, count in done.counts.items()]
+    return DeedOutcome(
+        text=text, rows=rows, links=[(address("backfills", number), "See the backfill")]
+    )
+
+
+def _left(one: Backfill) -> str:
+    return plural(one.counts.get("PENDING", 0), "waiting partition")
+
+
+def _running(one: Backfill) -> str:
+    return f"{one.counts.get('RUNNING', 0):,}"
+
+
+def _backfill_change(change: str) -> Action:
+    """Return the action that pauses, resumes or cancels a backfill."""
+    return Action(
+        name=f"{change}-backfill",
+        question=lambda values: f"{change.title()} {values.get('backfill_id')}?",
+        label=lambda _: f"{change.title()} the backfill",
+        deed=lambda client, values: _change_backfill(client, {**values, "change": change}),
+        command=lambda values: command_line(
+            "backfills",
+            change,
+            values["backfill_id"],
+            *(["--failed"] if values.get("again") and change == "resume" else []),
+            reason=values.get("reason"),
+        ),
+        back=lambda values: address("backfills", values["backfill_id"]),
+        fixed=("backfill_id", "again") if change == "resume" else ("backfill_id",),
+        fields=(WHY,),
+        nav="backfills",
     )
 
 
@@ -204,6 +258,9 @@ RECOVERY_ACTIONS: Final = (
         ),
         nav="flows",
     ),
+    _backfill_change("pause"),
+    _backfill_change("resume"),
+    _backfill_change("cancel"),
     Action(
         name="silence",
         question=lambda values: f"Silence {values.get('alert_id') or values.get('rule') or 'it'}?",

@@ -57,7 +57,7 @@ STARTS_OPENED: Final = 3
 
 def customers(visit: Visit) -> WebPage:
     """List customers: those in trouble first, by name, or by their next start."""
-    counts = visit.client.views.customer_counts()
+    counts = visit.optional(visit.client.views.customer_counts, None)
     order = _order(visit)
     opened = visit.get("at")
     return WebPage(
@@ -98,8 +98,10 @@ def customers(visit: Visit) -> WebPage:
     )
 
 
-def _counts_sentence(counts: CustomerCounts) -> str:
-    """Return the number of customers by health, as one sentence."""
+def _counts_sentence(counts: CustomerCounts | None) -> str:
+    """Return the number of customers by health, as one sentence; empty if it is not known."""
+    if counts is None:
+        return ""
     shown = [
         f"{_count(getattr(counts, health))} {label}"
         for health, label in HEALTH_WORDS.items()
@@ -109,8 +111,9 @@ def _counts_sentence(counts: CustomerCounts) -> str:
     return f"Customers by health: {listed}. Each has its share of the capacity and its own configs."
 
 
-def _health_label(health: str, counts: CustomerCounts) -> str:
-    return f"{HEALTH_WORDS[cast('HealthWord', health)]} {_count(getattr(counts, health))}"
+def _health_label(health: str, counts: CustomerCounts | None) -> str:
+    label = HEALTH_WORDS[cast("HealthWord", health)]
+    return label if counts is None else f"{label} {_count(getattr(counts, health))}"
 
 
 def _count(value: int) -> str:
@@ -168,7 +171,8 @@ def _dead_cell(one: CustomerHealth) -> Cell:
 
 
 def _share(value: float | None) -> Cell:
-    return text(percent(value, 1.0), css="bad" if value is not None and value < 0.98 else "")
+    css = "" if value is None or value >= 0.98 else "warn" if value >= 0.9 else "bad"
+    return text(percent(value, 1.0), css=css)
 
 
 def _columns(visit: Visit, *, is_narrow: bool) -> Sequence[ListColumn]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from penstock.analytics.records import Acknowledgments, DependencyHealth, GateKindHealth
 from penstock.web.charts import ColumnsPanel, Count, HeatCell, HeatPanel, HeatRow, columns
+from penstock.web.pages.lists import pipeline_names
 from penstock.web.parts import (
     Cell,
     Choice,
@@ -24,7 +25,7 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import Visit
+from penstock.web.visit import Once, Visit
 from penstock.web.words import duration, number, percent, plural
 
 DAYS: Final = ("1", "7", "30", "90")
@@ -39,18 +40,20 @@ HIGH: Final = 0.1
 def dependencies(visit: Visit) -> WebPage:
     """Show the health of dependencies over some days."""
     days = int(visit.choice("days", DAYS, "7"))
-    names = [one.pipeline for one in visit.client.views.pipelines()]
+    names = pipeline_names(visit)
     pipeline = visit.choice("pipeline", names, "")
     chosen = {"pipeline": pipeline or None, "customer": visit.customer}
-    seen = visit.client.analytics.dependency_health(days=days, **chosen)
+    seen = Once(lambda: visit.client.analytics.dependency_health(days=days, **chosen))
+    sentence = visit.optional(lambda: _sentence(seen(), days), "")
+    kinds = visit.panel("By kind", lambda: _kinds(seen()) if seen().kinds else None)
     acks = visit.panel(
-        "Acknowledgments",
+        "Acks and nacks by hour",
         lambda: _acks(visit.client.analytics.acknowledgments(hours=24, **chosen)),
     )
     return WebPage(
         title="Dependencies",
         nav="dependencies",
-        sentence=_sentence(seen, days),
+        sentence=sentence,
         filters=[
             Filter(
                 name="pipeline",
@@ -78,12 +81,19 @@ def dependencies(visit: Visit) -> WebPage:
                 ],
             )
         ],
-        top=[_kinds(seen)] if seen.kinds else [],
+        top=[] if kinds is None else [kinds],
         main=[
-            _heat(seen),
-            PanelRow(panels=[acks, _by_day(seen, days)]),
-            _problems(seen),
-            PanelRow(panels=[_optional(seen), _overrides(seen)]),
+            visit.panel("Which gates miss which data", lambda: _heat(seen())),
+            PanelRow(
+                panels=[acks, visit.panel("Missing history by day", lambda: _by_day(seen(), days))]
+            ),
+            visit.panel("Tables that block most", lambda: _problems(seen())),
+            PanelRow(
+                panels=[
+                    visit.panel("Optional data that was missing", lambda: _optional(seen())),
+                    visit.panel("Processors under overrides", lambda: _overrides(seen())),
+                ]
+            ),
         ],
     )
 

@@ -22,6 +22,12 @@ SEARCHING: Final = Empty(
 """Note of a list whose search ended early; the next page continues it."""
 
 
+def pipeline_names(visit: Visit) -> list[str]:
+    """Return the pipelines that a filter offers; none if they do not load."""
+    none: list[str] = []
+    return visit.optional(lambda: [one.pipeline for one in visit.client.views.pipelines()], none)
+
+
 class ListColumn(NamedTuple):
     """A column of a list: its title, its classes, and the cell of an item."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from penstock.monitoring.system.records import SystemStatus
 from penstock.web.parts import (
     Button,
     Cell,
@@ -18,49 +19,199 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import PAGE_ROWS, Visit
-from penstock.web.words import number, plural
+from penstock.web.visit import PAGE_ROWS, Once, Visit
+from penstock.web.words import NOTHING, duration, number, plural
 
 BREAKERS: Final = ("open", "all")
+VERDICTS: Final = {
+    "FAIL": ("failed", "failed"),
+    "WARN": ("attention", "degraded"),
+    "OK": ("ok", "complete"),
+}
+"""Word and style of each verdict, the worst first."""
 KEY_STATES: Final = {"active": "complete", "rotating": "running", "expired": "degraded"}
 
 
 def system(visit: Visit) -> WebPage:
-    """Show the processes, the pauses and the registered pipelines."""
-    sessions = visit.client.views.sessions()
-    slots = sum(one.concurrency for one in sessions)
-    held = sum(one.held for one in sessions)
-    outbox = visit.client.views.outbox()
+    """Show the state of the installation: checks, pools, services, processes, pauses."""
+    seen = Once(visit.client.views.system)
     return WebPage(
         title="System",
         nav="system",
-        sentence=f"{plural(len(sessions), 'process is', 'processes are')} up.",
-        top=[
-            FiguresPanel(
-                title="Now",
-                figures=[
-                    Figure(
-                        label="Workers' concurrency",
-                        value=number(slots),
-                        small=f"{number(held)} in use",
-                    ),
-                    Figure(label="Processes", value=number(len(sessions))),
-                    Figure(
-                        label="Outbox",
-                        value=number(outbox.waiting),
-                        small=""
-                        if outbox.oldest_at is None
-                        else f"oldest {visit.age(outbox.oldest_at)}",
-                    ),
-                ],
-            )
-        ],
+        sentence=visit.optional(lambda: _sentence(seen()), ""),
+        top=[visit.panel("Now", lambda: _figures(visit, seen()))],
         main=[
-            _sessions(visit, sessions),
+            visit.panel("Checks", lambda: _checks(seen())),
+            visit.panel("Pools", lambda: _pools(seen())),
+            visit.panel("Services", lambda: _services(visit, seen())),
+            visit.panel("Processes", lambda: _sessions(visit, seen().processes)),
+            visit.panel("Audit sinks", lambda: _audit(visit, seen())),
             visit.panel("Pauses", lambda: _pauses(visit)),
             visit.panel("Pipelines", lambda: _pipelines(visit)),
             visit.panel("Seals", lambda: _seals(visit)),
         ],
+    )
+
+
+def _sentence(seen: SystemStatus) -> str:
+    up = f"{plural(len(seen.processes), 'process is', 'processes are')} up."
+    wrong = sum(1 for one in seen.checks if one.verdict != "OK")
+    return f"{up} {plural(wrong, 'check needs', 'checks need')} attention." if wrong else up
+
+
+def _figures(visit: Visit, seen: SystemStatus) -> FiguresPanel:
+    outbox, store = seen.outbox, seen.store
+    ticked = next((one for one in seen.services if one.service == "scheduler"), None)
+    return FiguresPanel(
+        title="Now",
+        figures=[
+            Figure(
+                label="Workers' concurrency",
+                value=number(sum(one.concurrency for one in seen.processes)),
+                small=f"{number(sum(one.held for one in seen.processes))} in use",
+            ),
+            Figure(label="Processes", value=number(len(seen.processes))),
+            Figure(
+                label="Scheduler's last tick",
+                value=NOTHING if ticked is None else f"{visit.age(ticked.ticked_at)} ago",
+                small="late" if ticked is not None and ticked.is_late else "",
+            ),
+            Figure(
+                label="Outbox",
+                value=number(outbox.waiting),
+                small="" if outbox.oldest_at is None else f"oldest {visit.age(outbox.oldest_at)}",
+            ),
+            Figure(
+                label="Audit backlog",
+                value=number(sum(one.backlog for one in seen.audit)) if seen.audit else NOTHING,
+                small="" if seen.audit else "no audit sink",
+            ),
+            Figure(
+                label=f"Store, {store.engine} {store.version.split()[0]}",
+                value=_size(store.size_bytes),
+                small=f"schema {store.schema[:4]}",
+            ),
+            Figure(label="Version", value=seen.version or NOTHING),
+        ],
+    )
+
+
+def _size(count: int) -> str:
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{number(count // 1_000)} kB"
+
+
+def _checks(seen: SystemStatus) -> TablePanel:
+    order = list(VERDICTS)
+    return TablePanel(
+        title="Checks",
+        note="penstock doctor checks more: the disk, the clock, endpoints, the journal",
+        columns=[
+            TableColumn(title="check"),
+            TableColumn(title="result"),
+            TableColumn(title="observed"),
+            TableColumn(title="what to do"),
+        ],
+        rows=[
+            [
+                text(one.check),
+                Cell(text=VERDICTS[one.verdict][0], state=VERDICTS[one.verdict][1]),
+                text(one.says),
+                Cell(text=one.fix or "–", is_mono=one.fix is not None),
+            ]
+            for one in sorted(seen.checks, key=lambda one: order.index(one.verdict))
+        ],
+        empty=Empty(title="No checks", text="", command="penstock doctor"),
+    )
+
+
+def _pools(seen: SystemStatus) -> TablePanel:
+    return TablePanel(
+        title="Pools",
+        columns=[
+            TableColumn(title="pool"),
+            TableColumn(title="ready", css="r"),
+            TableColumn(title="running", css="r"),
+            TableColumn(title="workers", css="r"),
+            TableColumn(title="desired", css="r"),
+            TableColumn(title="mean", css="r lo"),
+        ],
+        rows=[
+            [
+                text(one.pool),
+                text(number(one.ready_runs)),
+                text(number(one.running_runs)),
+                text(number(one.workers)),
+                text(
+                    number(one.desired_workers),
+                    css="warn" if one.desired_workers > one.workers else "",
+                ),
+                text(duration(one.mean)),
+            ]
+            for one in seen.pools
+        ],
+        empty=Empty(
+            title="No pool yet",
+            text="Processors name the pool of the workers that execute them.",
+            icon="n-system",
+            command="penstock up --pipelines my_pipelines.py",
+        ),
+    )
+
+
+def _services(visit: Visit, seen: SystemStatus) -> TablePanel:
+    return TablePanel(
+        title="Services",
+        note="of the scheduler processes; to about ten seconds",
+        columns=[
+            TableColumn(title="service"),
+            TableColumn(title="state"),
+            TableColumn(title="last tick", css="r"),
+        ],
+        rows=[
+            [
+                text(one.service),
+                Cell(text="late", state="degraded")
+                if one.is_late
+                else Cell(text="on time", state="complete"),
+                text(f"{visit.age(one.ticked_at)} ago"),
+            ]
+            for one in sorted(seen.services, key=lambda one: not one.is_late)
+        ],
+        empty=Empty(
+            title="No service has ticked yet",
+            text="A scheduler process runs them.",
+            icon="n-system",
+            command="penstock scheduler",
+        ),
+    )
+
+
+def _audit(visit: Visit, seen: SystemStatus) -> TablePanel:
+    return TablePanel(
+        title="Audit sinks",
+        columns=[
+            TableColumn(title="sink"),
+            TableColumn(title="behind", css="r"),
+            TableColumn(title="oldest", css="r"),
+            TableColumn(title="last error"),
+        ],
+        rows=[
+            [
+                text(one.sink),
+                text(number(one.backlog)),
+                text(visit.age(one.oldest_at)),
+                Cell(text=one.error or "–", is_mono=True),
+            ]
+            for one in seen.audit
+        ],
+        empty=Empty(
+            title="No audit sink",
+            text="The setting audit_sink ships the journal and the logs elsewhere.",
+            icon="n-audit",
+        ),
     )
 
 

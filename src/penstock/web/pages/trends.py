@@ -9,6 +9,7 @@ from typing import Any, Final
 from penstock.analytics.records import CompletedPhase, FailureReason, Trends
 from penstock.core.errors import NotFound
 from penstock.flows.records import FlowGrid, GridFlow
+from penstock.slos.records import Slo
 from penstock.web.charts import (
     DotsPanel,
     HeatCell,
@@ -20,6 +21,7 @@ from penstock.web.charts import (
     spark,
 )
 from penstock.web.links import page_of
+from penstock.web.pages.lists import pipeline_names
 from penstock.web.parts import (
     Cell,
     Choice,
@@ -35,12 +37,14 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import Visit
-from penstock.web.words import duration, number, percent, plural
+from penstock.web.visit import Once, Visit
+from penstock.web.words import NOTHING, duration, number, percent, plural
 
 DAYS: Final = ("7", "30", "90")
 BANDS: Final = {"complete": "a", "usable": "b", "low": "c"}
 ROWS: Final = 8
+SLOS_READ: Final = 200
+SLOS_SHOWN: Final = 12
 TABLES: Final = 16
 LEGEND: Final = (("a", "100 %"), ("b", "80 to 99"), ("c", "under 80"), ("z", "not checked"))
 
@@ -48,22 +52,26 @@ LEGEND: Final = (("a", "100 %"), ("b", "80 to 99"), ("c", "under 80"), ("z", "no
 def trends(visit: Visit) -> WebPage:
     """Show trends of a pipeline, or of all."""
     days = int(visit.choice("days", DAYS, "30"))
-    names = [one.pipeline for one in visit.client.views.pipelines()]
+    names = pipeline_names(visit)
     pipeline = visit.choice("pipeline", names, "")
-    seen = visit.share(
-        "trends",
-        lambda: visit.client.analytics.trends(
-            pipeline=pipeline or None, customer=visit.customer, days=days
-        ),
-        pipeline,
-        visit.customer,
-        days,
+    seen = Once(
+        lambda: visit.share(
+            "trends",
+            lambda: visit.client.analytics.trends(
+                pipeline=pipeline or None, customer=visit.customer, days=days
+            ),
+            pipeline,
+            visit.customer,
+            days,
+        )
     )
+    sentence = visit.optional(lambda: _sentence(seen(), days), "")
+    charts = visit.panel("End to end", lambda: _end_to_end(visit, pipeline, seen(), days))
     return WebPage(
         title="Trends",
         nav="trends",
         heading=f"Trends of {pipeline}" if pipeline else "Trends",
-        sentence=_sentence(seen, days),
+        sentence=sentence,
         filters=[
             Filter(
                 name="pipeline",
@@ -92,10 +100,21 @@ def trends(visit: Visit) -> WebPage:
             )
         ],
         main=[
-            *_end_to_end(visit, pipeline, seen, days),
-            PanelRow(panels=[_reasons(seen, days), _phases(seen)]),
-            _tables(seen),
-            PanelRow(panels=[_processors(seen, days), _slow(seen)]),
+            *([] if charts is None else [charts]),
+            visit.panel("Error budgets", lambda: _budgets(visit, pipeline, days)),
+            PanelRow(
+                panels=[
+                    visit.panel("Why things failed", lambda: _reasons(seen(), days)),
+                    visit.panel("Phases", lambda: _phases(seen())),
+                ]
+            ),
+            visit.panel("Completeness of tables", lambda: _tables(seen())),
+            PanelRow(
+                panels=[
+                    visit.panel("Processors that fail most", lambda: _processors(seen(), days)),
+                    visit.panel("Slow runs", lambda: _slow(seen())),
+                ]
+            ),
         ],
     )
 
@@ -117,20 +136,88 @@ def _sentence(seen: Trends, days: int) -> Sequence[str | Link]:
     return made
 
 
-def _end_to_end(visit: Visit, pipeline: str, seen: Trends, days: int) -> list[Any]:
-    """Return one chart for each mode of the pipeline that has flows."""
+def _end_to_end(visit: Visit, pipeline: str, seen: Trends, days: int) -> PanelRow | None:
+    """Return one chart for each mode of the pipeline that has flows; None without any."""
     name = pipeline or next((one.pipeline for one in seen.end_to_end if one.flows), "")
     if not name:
-        return []
+        return None
     try:
         newest = visit.client.flows.list(pipeline=name, customer=visit.customer, limit=1).items
         owner = visit.customer or (newest[0].customer if newest else None)
         first = (visit.now - timedelta(days=days)).date().isoformat()
         grid = visit.client.flows.grid(name, customer=owner, first=first, limit=min(days, 90))
     except NotFound:
-        return []
+        return None
     charts = [chart for mode in grid.modes if (chart := _mode_chart(grid, mode.mode)) is not None]
-    return [PanelRow(panels=charts[:3], title=f"End to end of {name}, by mode")] if charts else []
+    return PanelRow(panels=charts[:3], title=f"End to end of {name}, by mode") if charts else None
+
+
+def _budgets(visit: Visit, pipeline: str, days: int) -> TablePanel:
+    """Return the service levels with results or a target, those with the least budget first."""
+    found = visit.client.slos.list(
+        pipeline=pipeline or None, customer=visit.customer, days=days, limit=SLOS_READ
+    )
+    shown = [one for one in found.items if one.met or one.missed]
+    shown.sort(key=lambda one: 1.0 if one.budget_left is None else one.budget_left)
+    return TablePanel(
+        title="Error budgets",
+        note=f"{days} days · a burn rate of 1 uses up the budget exactly",
+        columns=[
+            TableColumn(title="service level"),
+            TableColumn(title="target"),
+            TableColumn(title="met", css="r"),
+            TableColumn(title="missed", css="r"),
+            TableColumn(title="budget left", css="bw3"),
+            TableColumn(title="", css="r"),
+            TableColumn(title="burn rate, 1 h", css="r"),
+            TableColumn(title="6 h", css="r lo"),
+        ],
+        rows=[_budget(one) for one in shown[:SLOS_SHOWN]],
+        empty=Empty(
+            title="No service level has results",
+            text="Declare targets of a pipeline with slo=, or in the setting slos.",
+            icon="n-trends",
+            command="penstock slos list",
+        ),
+    )
+
+
+def _budget(one: Slo) -> list[Cell]:
+    left = one.budget_left
+    about = [one.mode, one.phase or "end to end"]
+    return [
+        text(
+            f"{one.pipeline} · {one.measure.replace('_', ' ')}",
+            small=" · ".join(part for part in about if part),
+        ),
+        text(_target(one)),
+        text(number(one.met)),
+        text(number(one.missed), css="warn" if one.missed else ""),
+        text(NOTHING)
+        if left is None
+        else Cell(share=min(1.0, max(0.0, left)), fill="fail" if left <= 0 else "ok"),
+        text(
+            NOTHING if left is None else f"{100 * left:.0f} %",
+            css="bad" if left is not None and left <= 0 else "",
+        ),
+        _burn(one.burn_rate),
+        _burn(one.burn_rate_slow),
+    ]
+
+
+def _target(one: Slo) -> str:
+    share = f"{one.objective_percentage:g} %"
+    if one.target is None:
+        return share
+    reach = {
+        "latency": f"within {duration(timedelta(seconds=one.target))}",
+        "completeness": f"at least {one.target:g} % complete",
+    }
+    return f"{share} {reach.get(one.measure, f'at least {one.target:g}')}"
+
+
+def _burn(rate: float | None) -> Cell:
+    return text(NOTHING if rate is None else f"{rate:.1f}", css="bad" if (rate or 0) > 1 else "")
 
 
 def _mode_chart(grid: FlowGrid, mode: str) -> DotsPanel | None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache
 from typing import Final
 
 from penstock.analytics.records import RunSeries
@@ -38,7 +37,7 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import Visit
+from penstock.web.visit import Once, Visit
 from penstock.web.words import duration, number, percent, plural
 
 RUNS: Final = 4
@@ -49,25 +48,21 @@ EVENT_CHARS: Final = 110
 
 def overview(visit: Visit) -> WebPage:
     """Show items that need attention, key figures, today's flows and the running work."""
-    seen = visit.client.views.overview() if visit.customer is None else None
+    seen = Once(lambda: visit.client.views.overview() if visit.customer is None else None)
     if visit.customer is not None and not visit.is_bound:
         visit.client.views.customer_health(visit.customer)  # an unknown customer has no page
-    needs = visit.panel(
-        "Needs you", lambda: needs_panel(visit, None if seen is None else seen.blocked_flows)
-    )
-
-    @cache
-    def series() -> RunSeries:
-        return visit.client.analytics.run_series(bucket="15m", customer=visit.customer)
-
+    sentence = visit.optional(lambda: _sentence(visit, seen()), "")
+    blocked = visit.optional(lambda: _blocked(seen()), None)
+    needs = visit.panel("Needs you", lambda: needs_panel(visit, blocked))
+    series = Once(lambda: visit.client.analytics.run_series(bucket="15m", customer=visit.customer))
     freshness = visit.panel("Freshness", lambda: _freshness(visit))
     return WebPage(
         title="Overview",
         nav="overview",
         heading=_heading(needs),
-        sentence=_sentence(visit, seen),
+        sentence=sentence,
         actions=_actions(visit),
-        top=[visit.panel("Vital signs", lambda: _figures(visit, seen, series))],
+        top=[visit.panel("Vital signs", lambda: _figures(visit, seen(), series))],
         main=[
             needs,
             visit.panel("Today", lambda: today_panel(visit)),
@@ -84,6 +79,10 @@ def overview(visit: Visit) -> WebPage:
             visit.panel("Failed last", lambda: _failed(visit)),
         ],
     )
+
+
+def _blocked(seen: Overview | None) -> int | None:
+    return None if seen is None else seen.blocked_flows
 
 
 def _heading(needs: NeedsPanel | NotePanel) -> str:

@@ -1,0 +1,1 @@
+"""The installation: processes, services, store, backlogs, pools, checks."""

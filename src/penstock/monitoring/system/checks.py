@@ -1,0 +1,178 @@
+"""Checks of the installation over what it reports: workers, schedulers, pools, backlogs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from penstock.core.clock import MINUTE, Micros, from_datetime, iso
+from penstock.core.naming import is_http_pool
+from penstock.flows.explain.times import format_span
+from penstock.monitoring.records import Overview, Session
+from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
+from penstock.monitoring.system.records import ServiceTick, SystemCheck, Verdict
+from penstock.usage.records import PoolLoad
+
+OVERDUE: Final = timedelta(minutes=2)
+OLD_READY: Final = timedelta(minutes=10)
+MANY_READY: Final = 500
+COUNTED_MAX: Final = 1_000
+"""Number up to which alerts and dead letters are counted."""
+LATE_US: Final = MINUTE
+"""How long after its interval a service counts as late."""
+UP: Final = "penstock up --pipelines my_pipelines.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the checks are about."""
+
+    overview: Overview
+    sessions: Sequence[Session]
+    pools: Sequence[PoolLoad]
+    services: Sequence[ServiceTick]
+    dead_letters: int
+    alerts: int
+    severe_alerts: int
+    """Number of open alerts that are HIGH or worse."""
+    pauses: Sequence[str]
+    """Scopes of the pauses."""
+
+
+def is_late(now: Micros, ticked_at: Micros, interval_us: int) -> bool:
+    """Whether a service that ticks in an interval has missed its next tick."""
+    return now - ticked_at > interval_us + LATE_US
+
+
+def system_checks(seen: Observed) -> list[SystemCheck]:
+    """Return the outcome of each check, in the order in which work passes through the parts."""
+    return [
+        _workers(seen),
+        _scheduler(seen),
+        *_services(seen),
+        *_pools(seen),
+        _backlog(seen),
+        _flows(seen.overview),
+        _dead_letters(seen.dead_letters),
+        _alerts(seen),
+        *_pauses(seen.pauses),
+    ]
+
+
+def _check(check: str, verdict: Verdict, says: str, fix: str | None = None) -> SystemCheck:
+    return SystemCheck(check=check, verdict=verdict, says=says, fix=fix)
+
+
+def _workers(seen: Observed) -> SystemCheck:
+    overview = seen.overview
+    live = live_workers(seen.sessions, overview)
+    waits = unclaimed(overview, live)
+    if waits:
+        says = (
+            f"{_plural(overview.ready_runs, 'run')} ready for up to {_span(waits)}, workers idle: "
+            f"{NO_CAPABLE_WORKER}"
+        )
+        return _check("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
+    if live:
+        concurrency = sum(one.concurrency for one in live)
+        says = f"{_plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
+        return _check("workers", "OK", says)
+    if overview.ready_runs:
+        says = f"none alive, {_plural(overview.ready_runs, 'run')} ready"
+        return _check("workers", "FAIL", says, UP)
+    return _check("workers", "WARN", "none alive; no run is ready now", UP)
+
+
+def _scheduler(seen: Observed) -> SystemCheck:
+    overview = seen.overview
+    late, next_at = overdue(overview), overview.next_occurrence_at
+    if next_at is None:
+        return _check("scheduler", "OK", "no config is scheduled")
+    if not late:
+        return _check("scheduler", "OK", f"next occurrence {iso(from_datetime(next_at))}")
+    says = f"next occurrence overdue by {_span(late)}: no scheduler is running"
+    is_served = bool(live_workers(seen.sessions, overview))
+    verdict: Verdict = "FAIL" if is_served and late > OVERDUE else "WARN"
+    return _check("scheduler", verdict, says, "penstock scheduler, or penstock up")
+
+
+def _services(seen: Observed) -> Iterator[SystemCheck]:
+    """Check that each service has ticked; without any tick no scheduler was ever started."""
+    late = [one.service for one in seen.services if one.is_late]
+    if len(late) == len(seen.services) and late:
+        says = "no scheduler process is running: none of its services has ticked"
+        yield _check("services", "WARN", says, "penstock scheduler, or penstock up")
+    elif late:
+        says = f"{', '.join(late)}: overdue; the log of the scheduler process says why"
+        yield _check("services", "WARN", says, "Read the log, then restart that process.")
+    elif seen.services:
+        yield _check("services", "OK", f"{_plural(len(seen.services), 'service')} tick")
+
+
+def _pools(seen: Observed) -> Iterator[SystemCheck]:
+    unserved = [
+        one
+        for one in seen.pools
+        if one.ready_runs and not one.workers and not is_http_pool(one.pool)
+    ]
+    is_served = bool(live_workers(seen.sessions, seen.overview))
+    for one in unserved:
+        says = f"pool {one.pool}: {_plural(one.ready_runs, 'run')} ready, no worker serves it"
+        fix = f"penstock worker --pool {one.pool} --pipelines my_pipelines.py"
+        yield _check("pools", "FAIL" if is_served else "WARN", says, fix)
+    if not unserved:
+        yield _check("pools", "OK", "every pool with ready runs has a worker")
+
+
+def _backlog(seen: Observed) -> SystemCheck:
+    overview = seen.overview
+    oldest, ready = overview.oldest_ready_at, overview.ready_runs
+    waits = timedelta(0) if oldest is None or not ready else overview.as_of - oldest
+    if waits > OLD_READY:
+        says = f"{_plural(ready, 'run')} ready, the oldest for {_span(waits)}"
+        fix = "Add workers or raise their concurrency: penstock worker --slots 20"
+        return _check("backlog", "WARN", says, fix)
+    if ready >= MANY_READY:
+        says = f"{_plural(ready, 'run')} ready, more than the workers can keep up with"
+        return _check("backlog", "WARN", says, "penstock status, penstock worker --slots 20")
+    return _check("backlog", "OK", f"{_plural(ready, 'run')} ready")
+
+
+def _flows(overview: Overview) -> SystemCheck:
+    blocked, waiting = overview.blocked_flows, overview.waiting_flows
+    if blocked:
+        says = f"{_plural(blocked, 'flow')} blocked by a gate, {waiting:,} waiting for data"
+        return _check("flows", "WARN", says, "penstock flows list --state BLOCKED")
+    return _check("flows", "OK", f"none blocked, {waiting:,} waiting for data")
+
+
+def _dead_letters(count: int) -> SystemCheck:
+    if not count:
+        return _check("dead letters", "OK", "none open")
+    many = f"{COUNTED_MAX}+" if count >= COUNTED_MAX else str(count)
+    says = f"{many} open: runs and messages that are no longer retried"
+    return _check("dead letters", "WARN", says, "penstock dlq groups")
+
+
+def _alerts(seen: Observed) -> SystemCheck:
+    if not seen.alerts:
+        return _check("alerts", "OK", "none open")
+    says = f"{seen.alerts} open, {seen.severe_alerts} of them HIGH or worse"
+    return _check("alerts", "WARN", says, "penstock alerts list")
+
+
+def _pauses(scopes: Sequence[str]) -> Iterator[SystemCheck]:
+    if "all" in scopes:
+        yield _check("pauses", "WARN", "everything is paused", "penstock resume all")
+    elif scopes:
+        yield _check("pauses", "OK", f"{_plural(len(scopes), 'pause')} in force")
+
+
+def _span(span: timedelta) -> str:
+    return format_span(span // timedelta(microseconds=1))
+
+
+def _plural(n: int, word: str) -> str:
+    return f"{n:,} {word if n == 1 else word + 's'}"
