@@ -20,7 +20,7 @@ from penstock.flows.items.records import ItemRetry
 from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.recovery.records import BackfillRequest, CancelRequest, ConfigEdit, FlowReplay
 from penstock.runs.action_records import RunTrigger
-from penstock.runs.external.records import NewLogLine, RunLogReport, RunStateReport, RunWaitRequest
+from penstock.runs.external.records import NewLogEntry, RunLogReport, RunStateReport, RunWaitRequest
 from penstock.schedules.records import ConfigChange
 from tests.tenancy.tenants import Things
 
@@ -83,7 +83,7 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "workers.log": [
         lambda c, t: c.workers.log(
             encode("run", t.held.run.run_id),
-            RunLogReport(fencing_token=t.held.run.token, lines=[NewLogLine(text="half done")]),
+            RunLogReport(fencing_token=t.held.run.token, entries=[NewLogEntry(text="half done")]),
         )
     ],
     "workers.wait": [

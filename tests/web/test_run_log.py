@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.runs.external.records import NewLogLine, RunLogReport
+from penstock.runs.external.records import NewLogEntry, RunLogReport
 from penstock.web.pages.runs.run import LOG_LINES
 from tests.server.kit import ServedApi
 from tests.server.scene import scene
@@ -15,10 +15,10 @@ def test_the_newest_lines_are_shown_and_older_ones_linked(served: ServedApi) -> 
     token = made.held("running")["fencing_token"]
     total = LOG_LINES + 30
     lines = [
-        NewLogLine(text=f"step <{n}>", level="WARNING" if n % 10 == 0 else "INFO")
+        NewLogEntry(text=f"step <{n}>", level="WARNING" if n % 10 == 0 else "INFO")
         for n in range(total)
     ]
-    served.harness.client.workers.log(run_id, RunLogReport(fencing_token=token, lines=lines))
+    served.harness.client.workers.log(run_id, RunLogReport(fencing_token=token, entries=lines))
     browser = Browser(served)
     page = browser.get(f"/runs/{run_id}")
     assert "data-tail" in page.text

@@ -75,7 +75,7 @@ def test_tokens_are_bound_to_session_action_and_subject() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("shown", "meant"),
     [
         ("07:15:09Z", "2026-01-03T07:15:09Z"),
         ("07:15Z", "2026-01-03T07:15:00Z"),
@@ -84,11 +84,11 @@ def test_tokens_are_bound_to_session_action_and_subject() -> None:
         ("2024-02-29 12:00Z", "2024-02-29T12:00:00Z"),
     ],
 )
-def test_a_time_in_a_sentence_can_follow_the_pages_zone(said: str, meant: str) -> None:
+def test_a_time_in_a_sentence_can_follow_the_pages_zone(shown: str, meant: str) -> None:
     now = datetime(2026, 1, 3, 9, tzinfo=UTC)
-    made = linked(f"<i> ended at {said}.", now)
-    assert made == f'&lt;i&gt; ended at <time datetime="{meant}">{said}</time>.'
-    assert "<time" not in linked(f"ended at {said}")
+    made = linked(f"<i> ended at {shown}.", now)
+    assert made == f'&lt;i&gt; ended at <time datetime="{meant}">{shown}</time>.'
+    assert "<time" not in linked(f"ended at {shown}")
     assert "<time" not in linked("at 99:99Z or 07:15", now)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound, StaleToken
 from penstock.core.ids import encode
-from penstock.runs.external.client import workers
-from penstock.runs.external.records import NewLogLine, RunLogReceipt, RunLogReport
+from penstock.runs.external.client import log as external_log
+from penstock.runs.external.records import NewLogEntry, RunLogReceipt, RunLogReport
 from penstock.runs.store.logs import LogBounds
 from tests.kits.client_harness import Harness
 from tests.kits.external_worker import ended, running
@@ -15,7 +15,7 @@ from tests.kits.external_worker import ended, running
 
 def report(token: int, *texts: str) -> RunLogReport:
     """Return lines of a holder."""
-    return RunLogReport(fencing_token=token, lines=[NewLogLine(text=text) for text in texts])
+    return RunLogReport(fencing_token=token, entries=[NewLogEntry(text=text) for text in texts])
 
 
 def messages(harness: Harness, run_id: str) -> list[str]:
@@ -27,9 +27,9 @@ def test_lines_are_kept_in_order_and_masked(harness: Harness) -> None:
     held = running(harness).run
     run_id = encode("run", held.run_id)
     done = harness.client.workers.log(run_id, report(held.token, "one", "password=abc"))
-    assert done == RunLogReceipt(run_id=run_id, lines=2)
-    warned = NewLogLine(text="y" * 5_000, level="WARNING", logger="loader")
-    harness.client.workers.log(run_id, RunLogReport(fencing_token=held.token, lines=[warned]))
+    assert done == RunLogReceipt(run_id=run_id, entries=2)
+    warned = NewLogEntry(text="y" * 5_000, level="WARNING", logger="loader")
+    harness.client.workers.log(run_id, RunLogReport(fencing_token=held.token, entries=[warned]))
     found = harness.client.runs.logs(run_id).entries
     assert [one.message for one in found[:2]] == ["one", "password=***"]
     assert (found[2].level, found[2].logger, len(found[2].message)) == ("WARNING", "loader", 2_000)
@@ -68,7 +68,7 @@ def test_a_request_is_bounded(harness: Harness) -> None:
 def test_a_long_log_keeps_its_begin_and_its_end(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, bounds: LogBounds
 ) -> None:
-    monkeypatch.setattr(workers, "LOG_BOUNDS", bounds)
+    monkeypatch.setattr(external_log, "LOG_BOUNDS", bounds)
     held = running(harness).run
     run_id = encode("run", held.run_id)
     for number in range(0, 60, 2):
@@ -76,13 +76,13 @@ def test_a_long_log_keeps_its_begin_and_its_end(
         seen = messages(harness, run_id)
         assert seen[-1] == str(number + 1)
         assert len(seen) <= 30
-    notes = [(place, text) for place, text in enumerate(seen) if "were not kept" in text]
-    ((place, note),) = notes
-    assert seen[:place] == [str(n) for n in range(place)]
-    rest = seen[place + 1 :]
+    notes = [(index, text) for index, text in enumerate(seen) if "were not kept" in text]
+    ((index, note),) = notes
+    assert seen[:index] == [str(n) for n in range(index)]
+    rest = seen[index + 1 :]
     assert rest == [str(n) for n in range(60 - len(rest), 60)]
-    assert note == f"{60 - place - len(rest)} entries were not kept"
-    assert place >= 6
+    assert note == f"{60 - index - len(rest)} entries were not kept"
+    assert index >= 6
     assert len(rest) >= 6
 
 
@@ -90,7 +90,9 @@ def test_a_bound_key_adds_lines_to_its_customers_runs_only(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rights of a customer's role suffice, also to replace the middle."""
-    monkeypatch.setattr(workers, "LOG_BOUNDS", LogBounds(entries=4, characters=10_000, parts=900))
+    monkeypatch.setattr(
+        external_log, "LOG_BOUNDS", LogBounds(entries=4, characters=10_000, parts=900)
+    )
     held = running(harness).run
     run_id = encode("run", held.run_id)
     customer = harness.client.runs.get(run_id).customer

@@ -223,35 +223,35 @@ class RunStateReport(RunHolder):
     """State as a JSON object of at most 64 KB; it replaces the previously saved state."""
 
 
-class NewLogLine(Record):
-    """A line of a run's log."""
+class NewLogEntry(Record):
+    """An entry of a run's log."""
 
     text: Annotated[str, Meta(max_length=8_000, examples=["1,999,500 rows loaded"])]
-    """Text of the line; secrets are masked, and more than 2,000 characters are cut."""
+    """Text of the entry; secrets are masked, and more than 2,000 characters are cut."""
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
-    """Level of the line."""
+    """Level of the entry."""
     logger: Annotated[str, Meta(max_length=200)] = "worker"
     """Name of the logger."""
     at: Time | None = None
-    """Time at which the line was logged; the time of the request when omitted."""
+    """Time at which the entry was logged; the time of the request when omitted."""
 
 
 class RunLogReport(RunHolder):
-    """Lines to add to the log of a run."""
+    """Entries to add to the log of a run."""
 
-    lines: Annotated[list[NewLogLine], Meta(min_length=1, max_length=1_000)] = field(
+    entries: Annotated[list[NewLogEntry], Meta(min_length=1, max_length=1_000)] = field(
         default_factory=list
     )
-    """Lines, oldest first; 1 to 1,000, with at most 250,000 characters in all."""
+    """Entries, oldest first; 1 to 1,000, with at most 250,000 characters in all."""
 
 
 class RunLogReceipt(Record):
-    """Receipt for lines of a run's log."""
+    """Receipt for entries of a run's log."""
 
     run_id: str
     """Id of the run (`run_…`)."""
-    lines: int
-    """Number of lines that were added."""
+    entries: int
+    """Number of entries that were added."""
 
 
 class RunWaitRequest(RunHolder):

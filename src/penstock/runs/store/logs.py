@@ -122,27 +122,27 @@ def _middle(parts: Sequence[tuple[int, int]], end: int, bounds: LogBounds) -> tu
     parts: the number of each batch's first entry, and its length. end: the number of entries.
     """
     sizes, head = 0, 0
-    for place, (part, size) in enumerate(parts):
+    for index, (part, size) in enumerate(parts):
         if (
             sizes >= bounds.characters // 2
             or part >= bounds.entries // 2
-            or place >= bounds.parts // 2
+            or index >= bounds.parts // 2
         ):
             break
-        sizes, head = sizes + size, place + 1
+        sizes, head = sizes + size, index + 1
     if head == len(parts):
         return 0, 0
     first, kept = parts[head][0], len(parts)
-    for place in range(len(parts) - 1, head - 1, -1):
-        sizes += parts[place][1]
-        if place < len(parts) - 1 and (
+    for index in range(len(parts) - 1, head - 1, -1):
+        sizes += parts[index][1]
+        if index < len(parts) - 1 and (
             sizes > bounds.characters
-            or first + end - parts[place][0] > bounds.entries
-            or head + len(parts) - place + 1 > bounds.parts
+            or first + end - parts[index][0] > bounds.entries
+            or head + len(parts) - index + 1 > bounds.parts
         ):
             break
-        kept = place
-    # A note of earlier drops, at the first place, stands for all up to the next batch.
+        kept = index
+    # A note of earlier drops, at the first index, stands for all up to the next batch.
     return first, parts[kept][0]
 
 

@@ -7,11 +7,10 @@ idempotent request stores the record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from penstock.access.run_credentials import granted
 from penstock.access.store.names import NameResolver
-from penstock.core.clock import from_datetime
 from penstock.core.errors import (
     Forbidden,
     InvalidInput,
@@ -26,6 +25,7 @@ from penstock.core.records.record import InHeader, Meta
 from penstock.db.store import Transactions, Tx
 from penstock.runs.action_records import RunCheckpoint, RunWait
 from penstock.runs.external.client.holder import TransitionRequest
+from penstock.runs.external.client.log import check_entries, log_add
 from penstock.runs.external.client.reports import held_run
 from penstock.runs.external.client.work import (
     CompletionItem,
@@ -71,18 +71,12 @@ from penstock.runs.from_rows import checkpoint_record
 from penstock.runs.hooks import find_sub_flow, suspend_for_flow
 from penstock.runs.states import RunState
 from penstock.runs.store.actions import state_get, state_put_held
-from penstock.runs.store.logs import LogBounds, log_entry, run_log_append
 from penstock.runs.store.runs import run_get
 
 __all__ = ["Workers"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-LINES_SIZE_MAX: Final = 250_000
-"""Maximum number of characters of the lines of one request."""
-LOG_BOUNDS: Final = LogBounds(entries=10_000, characters=1_000_000, parts=900)
-"""How much of the log of a run is kept."""
 
 WorkerHeader = Annotated[
     Annotated[str, Meta(max_length=255)] | None,
@@ -308,34 +302,17 @@ class Workers:
     def log(
         self, run_id: RunId, report: RunLogReport, worker_id: WorkerHeader = None
     ) -> RunLogReceipt:
-        """Add lines to the log of a held run. A stale token is rejected with 409.
+        """Add entries to the log of a held run. A stale token is rejected with 409.
 
-        A log keeps 10,000 lines, 1 MB and the lines of 900 requests. Of a longer one the first half
-        is kept, and the newest lines; a note in the middle counts the others. Send the lines of a
-        few seconds together.
+        A log keeps 10,000 entries, 1 MB and 900 requests: the first half, the newest, and a note.
         """
-        number, worker = run_key(run_id), self._worker(report, worker_id)
-        token = self._token(run_id, report)
-        size = sum(len(line.text) for line in report.lines)
-        if not report.lines or size > LINES_SIZE_MAX:
-            expected = f"1 to 1,000 lines with at most {LINES_SIZE_MAX:,} characters in all"
-            raise InvalidInput("lines", expected, f"{size:,} characters")
+        check_entries(report)
+        token, worker = self._token(run_id, report), self._worker(report, worker_id)
+        call = TransitionRequest(run_key(run_id), token, worker, RunState.RUNNING)
 
         def body(tx: Tx) -> RunLogReceipt:
-            call = TransitionRequest(number, token, worker, RunState.RUNNING)
             held = held_run(tx, call, self._names.customer_key(tx, None))
-            now = tx.now()
-            entries = [
-                log_entry(
-                    now if line.at is None else from_datetime(line.at),
-                    line.level,
-                    line.logger,
-                    line.text,
-                )
-                for line in report.lines
-            ]
-            run_log_append(tx, held, entries, LOG_BOUNDS)
-            return RunLogReceipt(run_id=run_id, lines=len(entries))
+            return log_add(tx, held, report)
 
         return self._store.write(body)
 

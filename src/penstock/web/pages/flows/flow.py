@@ -201,9 +201,9 @@ def flow(visit: Visit) -> WebPage:
 
 def _sentence(phrase: FlowExplanation) -> str:
     """Return where the flow stands, with the zone of the times in it."""
-    told = f"{_standing(phrase.phases)}{phrase.summary}"
-    zone = zone_note(phrase.timezone, told)
-    return f"{told} ({zone})" if zone else told
+    phrased = f"{_standing(phrase.phases)}{phrase.summary}"
+    zone = zone_note(phrase.timezone, phrased)
+    return f"{phrased} ({zone})" if zone else phrased
 
 
 def _standing(phases: Sequence[ExplainedPhase]) -> str:
