@@ -396,7 +396,7 @@ def dead_letter(visit: Visit) -> WebPage:
         sentence=_sentence(visit, detail),
         actions=actions,
         top=[NotePanel(text=detail.not_retried, state="degraded")] if detail.not_retried else [],
-        main=_content(detail),
+        main=[*_content(detail), *_attempts(detail)],
         side=[
             _facts(visit, one),
             WaysPanel(
@@ -439,6 +439,37 @@ def _content(detail: DeadLetterDetail) -> list[Any]:
     if detail.run is not None:
         made.append(TextPanel(title="Parameters", text=as_text(detail.run.parameters)))
     return made
+
+
+def _attempts(detail: DeadLetterDetail) -> list[TablePanel]:
+    """Return a table of the failed attempts; empty if none are stored."""
+    if not detail.attempts:
+        return []
+    is_run = detail.dead_letter.kind == "run"
+    by = "run" if is_run else "revision"
+    return [
+        TablePanel(
+            title="Attempts",
+            columns=[
+                TableColumn(title="attempt", css="r"),
+                TableColumn(title="ended", css="r"),
+                TableColumn(title=by),
+                TableColumn(title="error"),
+            ],
+            rows=[
+                [
+                    text(number(one.attempt)),
+                    time_cell(one.at),
+                    Cell(text=one.run_id, href=page_of(one.run_id), is_mono=True)
+                    if one.run_id
+                    else text(" ".join(filter(None, (one.service, one.revision))) or NOTHING),
+                    Cell(text=one.error_type, small=one.error[:160]),
+                ]
+                for one in detail.attempts
+            ],
+            empty=Empty(title="No attempts", text="Retention has removed them.", icon="n-letters"),
+        )
+    ]
 
 
 def _facts(visit: Visit, one: DeadLetter) -> FactsPanel:
