@@ -121,19 +121,7 @@ def dead_letters(visit: Visit) -> WebPage:
             )
             for name in names
         ],
-        tools=[
-            Choices(
-                label="died",
-                choices=[
-                    Choice(
-                        label=label,
-                        href=visit.here(since=age, until=None, cursor=None, letter=None),
-                        is_current=visit.get("since") == age and visit.get("until") is None,
-                    )
-                    for label, age in AGES
-                ],
-            )
-        ],
+        tools=[_ages(visit)],
         kept={"status": status, **({"kind": chosen["kind"]} if "kind" in chosen else {})},
         top=[causes],
         columns="wide2",
@@ -144,6 +132,18 @@ def dead_letters(visit: Visit) -> WebPage:
         if count
         else [one],
         side=[one] if count else [],
+    )
+
+
+def _ages(visit: Visit) -> Choices:
+    links = [visit.here(since=age, until=None, cursor=None, letter=None) for _, age in AGES]
+    is_since = visit.get("until") is None
+    return Choices(
+        label="died",
+        choices=[
+            Choice(label=label, href=link, is_current=is_since and visit.get("since") == age)
+            for (label, age), link in zip(AGES, links, strict=True)
+        ],
     )
 
 
