@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
 from penstock.audit.store.journal import journal_for
+from penstock.bus.message import Nack, NewMessage
+from penstock.bus.records import Subscription, Topic
 from penstock.core.clock import HOUR, SECOND, to_datetime
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode, encode
@@ -76,6 +80,42 @@ class TestReading:
         for unknown in (encode("dl", 999_999), encode("run", harness.submit()), "dl_?", "flow_1"):
             with pytest.raises(NotFound):
                 harness.client.dead_letters.get(unknown)
+
+
+class TestAttempts:
+    """The failed attempts of a dead letter."""
+
+    def test_of_a_run(self, harness: Harness) -> None:
+        """Each attempt has its run, time and error; a replay of it is not an attempt of it."""
+        harness.submit()
+        harness.fail(harness.take(), error_type="TIMEOUT")
+        harness.clock.advance(HOUR)
+        harness.admitter.run_once()
+        harness.fail(harness.take())
+        (dead,) = harness.client.dead_letters.list().items
+        attempts = harness.client.dead_letters.get(dead.dead_letter_id).attempts
+        assert [(one.attempt, one.error_type) for one in attempts] == [
+            (1, "TIMEOUT"),
+            (2, "VALIDATION_ERROR"),
+        ]
+        assert (attempts[-1].run_id, attempts[-1].at) == (dead.run_id, dead.died_at)
+
+    def test_of_a_delivery(self, harness: Harness) -> None:
+        """Each attempt has its time, error and revision; those of a later generation are apart."""
+        client = harness.client
+        client.topics.create(Topic(name="orders"))
+        client.subscriptions.declare(
+            Subscription(name="app", topic="orders", max_attempts=2, min_backoff=timedelta(0))
+        )
+        client.topics.publish("orders", [NewMessage(data=b"x")])
+        for error in ("first", "second"):
+            harness.clock.advance(HOUR)
+            (one,) = client.subscriptions.pull("app")
+            client.subscriptions.nack("app", [Nack(ack_id=one.ack_id, error=error)])
+        (dead,) = client.dead_letters.list().items
+        attempts = client.dead_letters.get(dead.dead_letter_id).attempts
+        assert [(one.attempt, one.error) for one in attempts] == [(1, "first"), (2, "second")]
+        assert attempts[0].at < attempts[1].at == dead.died_at
 
 
 class TestClosing:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from penstock.core.clock import HOUR
+from penstock.core.ids import encode
 from penstock.web.actions import dead_letters_matching, serving
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser, Shown
@@ -163,3 +164,11 @@ def test_only_those_of_a_time_are_listed_and_replayed(served: ServedApi) -> None
     bad = browser.get("/do/replay-letters?since=soon")
     assert "an ISO 8601 time" in bad.text
     assert "Replay 1</button>" not in bad.text
+
+
+def test_the_page_of_a_dead_letter_lists_its_attempts(served: ServedApi) -> None:
+    run_id = served.harness.dead_run()
+    dead = encode("run", run_id)
+    page = Browser(served).get(f"/dead-letters/{dead}")
+    assert ">Attempts<" in page.text
+    assert f"/runs/{dead}" in page.links

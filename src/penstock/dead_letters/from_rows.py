@@ -14,13 +14,15 @@ from penstock.core.redact import redact, redact_text
 from penstock.dead_letters.group_name import GroupKey, group_name
 from penstock.dead_letters.records import (
     DeadLetter,
+    DeadLetterAttempt,
     DeadLetterGroup,
     DeadLetterKind,
     DeadLetterMessage,
 )
-from penstock.dead_letters.store import DeadLetterGroupRow, DeadLetterRow
+from penstock.dead_letters.store import AttemptRow, DeadLetterGroupRow, DeadLetterRow
 from penstock.runs.attempt_result import error_class
 from penstock.runs.fingerprint import error_text, fingerprint
+from penstock.runs.rows import RunRow
 
 BUCKETS: Final = 24
 """Number of most recent hours for which a group has counts."""
@@ -56,6 +58,36 @@ def dead_letter_record(row: DeadLetterRow) -> DeadLetter:
         resolved_by=row.resolved_by,
         resolution=row.resolution,
     )
+
+
+def attempt_record(row: AttemptRow) -> DeadLetterAttempt:
+    """Return the record of a failed attempt of a delivery."""
+    return DeadLetterAttempt(
+        attempt=row.attempt,
+        at=time(row.at),
+        error_type=row.error_type,
+        error=redact_text(row.error),
+        run_id=None,
+        service=row.service,
+        revision=row.revision,
+    )
+
+
+def run_attempt_records(rows: Iterable[RunRow]) -> list[DeadLetterAttempt]:
+    """Return the records of the failed attempts of a run."""
+    return [
+        DeadLetterAttempt(
+            attempt=row.attempt,
+            at=time(row.finished_at),
+            error_type=row.error_type,
+            error=redact_text(error_text(row.error_details)),
+            run_id=encode("run", row.run_id),
+            service=None,
+            revision=None,
+        )
+        for row in rows
+        if row.error_type is not None and row.finished_at is not None
+    ]
 
 
 def group_records(rows: Iterable[DeadLetterGroupRow], now: Micros) -> list[DeadLetterGroup]:

@@ -10,6 +10,7 @@ from penstock.runs.records import Run
 
 __all__ = [
     "DeadLetter",
+    "DeadLetterAttempt",
     "DeadLetterDetail",
     "DeadLetterEdit",
     "DeadLetterGroup",
@@ -160,6 +161,25 @@ class DeadLetterMessage(Record):
     """Time at which the message was published."""
 
 
+class DeadLetterAttempt(Record):
+    """A failed attempt of a dead letter's run or delivery."""
+
+    attempt: int
+    """Number of the attempt, from 1."""
+    at: Time
+    """Time at which it ended."""
+    error_type: str
+    """Short name of the error type, such as `TRANSIENT_NETWORK`."""
+    error: str
+    """Error text, with secrets masked; empty if none was reported."""
+    run_id: str | None
+    """Id of the attempt's run (`run_…`); null for a delivery."""
+    service: str | None
+    """Service of the consumer that handled the delivery; null for a run, or if not reported."""
+    revision: str | None
+    """Revision of that service; null for a run, or if not reported."""
+
+
 class DeadLetterDetail(Record):
     """A dead letter with its run or message."""
 
@@ -174,6 +194,10 @@ class DeadLetterDetail(Record):
     still_kept_until: Time | None = None
     """Time until which it is kept; null if retention was never applied, or if the message no longer
     exists.
+    """
+    attempts: list[DeadLetterAttempt] = field(default_factory=list)
+    """Failed attempts, oldest first, at most the last 100; those that retention has removed are
+    missing.
     """
 
 

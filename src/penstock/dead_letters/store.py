@@ -25,6 +25,8 @@ HOURS_US: Final = DAY
 """How far back groups are also counted by hour."""
 COUNT_MAX: Final = 10_000
 """Maximum count; there may be more."""
+ATTEMPTS_MAX: Final = 100
+"""Maximum number of attempts of a delivery that are returned."""
 NONE: Final = 0
 """Placeholder for no processor, pipeline or subscription; no key is 0."""
 VISITED_FIRST: Final = 500
@@ -112,6 +114,17 @@ class DeadLetterGroupRow(NamedTuple):
     """Ids of the open ones, separated by commas."""
 
 
+class AttemptRow(NamedTuple):
+    """A failed attempt of a delivery, with the service and revision that handled it, if known."""
+
+    attempt: int
+    at: int
+    error_type: str
+    error: str
+    service: str | None
+    revision: str | None
+
+
 class DeadLettersPart(NamedTuple):
     """Part of a list, and the id at which the list continues, even if the part is short."""
 
@@ -162,6 +175,16 @@ def dead_letter_get(
     else:
         row = first(tx.rows("dead_letter_of_run", {"run_id": run_id, "customer": customer_key}))
     return None if row is None else DeadLetterRow._make(row)
+
+
+def dead_letter_attempts(tx: Tx, row: DeadLetterRow) -> list[AttemptRow]:
+    """Return the failed attempts of a dead letter's delivery, oldest first; empty for a run."""
+    if row.message_id is None or row.subscription_key is None:
+        return []
+    names = ("message_id", "subscription_key", "generation")
+    given = {name: getattr(row, name) for name in names}
+    found = tx.rows("dead_letter_attempts", {**given, "most": ATTEMPTS_MAX})
+    return [AttemptRow._make(one) for one in reversed(found)]
 
 
 def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGroupRow]:

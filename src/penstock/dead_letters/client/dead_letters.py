@@ -38,11 +38,18 @@ from penstock.dead_letters.client.replays import (
     journal_note,
     step_rows,
 )
-from penstock.dead_letters.from_rows import dead_letter_record, dead_message_record, group_records
+from penstock.dead_letters.from_rows import (
+    attempt_record,
+    dead_letter_record,
+    dead_message_record,
+    group_records,
+    run_attempt_records,
+)
 from penstock.dead_letters.group_name import parse_group
 from penstock.dead_letters.records import (
     GROUP_NAME_MAX,
     DeadLetter,
+    DeadLetterAttempt,
     DeadLetterDetail,
     DeadLetterEdit,
     DeadLetterGroup,
@@ -57,9 +64,11 @@ from penstock.dead_letters.records import (
     SingleReplay,
 )
 from penstock.dead_letters.store import (
+    ATTEMPTS_MAX,
     FAR,
     DeadLetterRow,
     DeadLetterRowFilter,
+    dead_letter_attempts,
     dead_letter_count,
     dead_letter_get,
     dead_letter_groups,
@@ -67,7 +76,8 @@ from penstock.dead_letters.store import (
     dead_letter_resolve_many,
 )
 from penstock.runs.from_rows import run_record
-from penstock.runs.store.runs import run_get
+from penstock.runs.rows import RunRow
+from penstock.runs.store.runs import run_chain, run_get
 
 __all__ = ["DeadLetters"]
 
@@ -213,7 +223,7 @@ class DeadLetters:
         )
 
     def get(self, dead_letter_id: DeadLetterId) -> DeadLetterDetail:
-        """Return a dead letter with its run, or with its message and payload."""
+        """Return a dead letter with its failed attempts, and its run or its message and payload."""
 
         def body(tx: Tx) -> DeadLetterDetail:
             row = self._must(tx, dead_letter_id)
@@ -229,6 +239,7 @@ class DeadLetters:
                     message=None,
                     not_retried=whys[-1] if whys else None,
                     still_kept_until=_kept_until(tx, row),
+                    attempts=[] if run is None else _run_attempts(tx, row, run),
                 )
             message = message_of(tx, row)
             return DeadLetterDetail(
@@ -236,6 +247,7 @@ class DeadLetters:
                 run=None,
                 message=None if message is None else dead_message_record(message),
                 still_kept_until=None if message is None else _kept_until(tx, row),
+                attempts=[attempt_record(one) for one in dead_letter_attempts(tx, row)],
             )
 
         return self._store.read(body)
@@ -370,6 +382,13 @@ def _step_before(request: DeadLetterSelection) -> int:
 def _selected(request: DeadLetterSelection) -> dict[str, Any]:
     """Return the filters of a bulk action."""
     return {name: getattr(request, name) for name in DeadLetterFilters.__annotations__}
+
+
+def _run_attempts(tx: Tx, row: DeadLetterRow, run: RunRow) -> list[DeadLetterAttempt]:
+    """Return the failed attempts up to the dead letter of a run, oldest first."""
+    chain = run_chain(tx, run, row.customer_key)
+    earlier = [one for one in chain if (one.finished_at or 0) <= row.dead_at]
+    return run_attempt_records(earlier[-ATTEMPTS_MAX:])
 
 
 def _kept_until(tx: Tx, row: DeadLetterRow) -> datetime | None:

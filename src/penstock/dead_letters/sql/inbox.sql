@@ -223,6 +223,13 @@ SELECT count(*) FROM (SELECT u.dead_letter_id FROM (
         AND d.dead_letter_id < :before AND d.correlation_id = :correlation_id
     ) AS u LIMIT :most) AS found;
 
+-- name: dead_letter_attempts
+-- The newest failed attempts of a delivery.
+-- scope: system (of a dead letter that the caller found with its customer filter)
+SELECT f.attempt, f.at, f.error_type, f.error, f.service, f.revision FROM delivery_failures f
+WHERE f.message_id = :message_id AND f.subscription = :subscription_key AND f.round = :generation
+ORDER BY f.failure_id DESC LIMIT :most;
+
 -- name: dead_letter_resolve_many
 -- Resolve dead letters as replayed or discarded. Those no longer open are not returned.
 -- scope: system (by id, which the caller found with its customer filter)

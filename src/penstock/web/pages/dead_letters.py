@@ -121,19 +121,7 @@ def dead_letters(visit: Visit) -> WebPage:
             )
             for name in names
         ],
-        tools=[
-            Choices(
-                label="died",
-                choices=[
-                    Choice(
-                        label=label,
-                        href=visit.here(since=age, until=None, cursor=None, letter=None),
-                        is_current=visit.get("since") == age and visit.get("until") is None,
-                    )
-                    for label, age in AGES
-                ],
-            )
-        ],
+        tools=[_ages(visit)],
         kept={"status": status, **({"kind": chosen["kind"]} if "kind" in chosen else {})},
         top=[causes],
         columns="wide2",
@@ -144,6 +132,18 @@ def dead_letters(visit: Visit) -> WebPage:
         if count
         else [one],
         side=[one] if count else [],
+    )
+
+
+def _ages(visit: Visit) -> Choices:
+    links = [visit.here(since=age, until=None, cursor=None, letter=None) for _, age in AGES]
+    is_since = visit.get("until") is None
+    return Choices(
+        label="died",
+        choices=[
+            Choice(label=label, href=link, is_current=is_since and visit.get("since") == age)
+            for (label, age), link in zip(AGES, links, strict=True)
+        ],
     )
 
 
@@ -396,7 +396,7 @@ def dead_letter(visit: Visit) -> WebPage:
         sentence=_sentence(visit, detail),
         actions=actions,
         top=[NotePanel(text=detail.not_retried, state="degraded")] if detail.not_retried else [],
-        main=_content(detail),
+        main=[*_content(detail), *_attempts(detail)],
         side=[
             _facts(visit, one),
             WaysPanel(
@@ -439,6 +439,37 @@ def _content(detail: DeadLetterDetail) -> list[Any]:
     if detail.run is not None:
         made.append(TextPanel(title="Parameters", text=as_text(detail.run.parameters)))
     return made
+
+
+def _attempts(detail: DeadLetterDetail) -> list[TablePanel]:
+    """Return a table of the failed attempts; empty if none are stored."""
+    if not detail.attempts:
+        return []
+    is_run = detail.dead_letter.kind == "run"
+    by = "run" if is_run else "revision"
+    return [
+        TablePanel(
+            title="Attempts",
+            columns=[
+                TableColumn(title="attempt", css="r"),
+                TableColumn(title="ended", css="r"),
+                TableColumn(title=by),
+                TableColumn(title="error"),
+            ],
+            rows=[
+                [
+                    text(number(one.attempt)),
+                    time_cell(one.at),
+                    Cell(text=one.run_id, href=page_of(one.run_id), is_mono=True)
+                    if one.run_id
+                    else text(" ".join(filter(None, (one.service, one.revision))) or NOTHING),
+                    Cell(text=one.error_type, small=one.error[:160]),
+                ]
+                for one in detail.attempts
+            ],
+            empty=Empty(title="No attempts", text="Retention has removed them.", icon="n-letters"),
+        )
+    ]
 
 
 def _facts(visit: Visit, one: DeadLetter) -> FactsPanel:
