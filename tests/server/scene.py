@@ -200,7 +200,7 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     ),
     "POST /api/v1/pipeline-runs/{run_id}/log": lambda s: (
         f"/pipeline-runs/{s.runs['running']}/log",
-        s.held("running", entries=[{"text": "half done"}]),
+        s.held("running", entries=[{"message": "half done"}]),
     ),
     "POST /api/v1/pipeline-runs/{run_id}/state": lambda s: (
         f"/pipeline-runs/{s.runs['running']}/state",

@@ -83,7 +83,9 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     "workers.log": [
         lambda c, t: c.workers.log(
             encode("run", t.held.run.run_id),
-            RunLogReport(fencing_token=t.held.run.token, entries=[NewLogEntry(text="half done")]),
+            RunLogReport(
+                fencing_token=t.held.run.token, entries=[NewLogEntry(message="half done")]
+            ),
         )
     ],
     "workers.wait": [

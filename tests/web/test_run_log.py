@@ -15,7 +15,7 @@ def test_the_newest_lines_are_shown_and_older_ones_linked(served: ServedApi) -> 
     token = made.held("running")["fencing_token"]
     total = LOG_LINES + 30
     lines = [
-        NewLogEntry(text=f"step <{n}>", level="WARNING" if n % 10 == 0 else "INFO")
+        NewLogEntry(message=f"step <{n}>", level="WARNING" if n % 10 == 0 else "INFO")
         for n in range(total)
     ]
     served.harness.client.workers.log(run_id, RunLogReport(fencing_token=token, entries=lines))

@@ -15,7 +15,7 @@ from tests.kits.external_worker import ended, running
 
 def report(token: int, *texts: str) -> RunLogReport:
     """Return lines of a holder."""
-    return RunLogReport(fencing_token=token, entries=[NewLogEntry(text=text) for text in texts])
+    return RunLogReport(fencing_token=token, entries=[NewLogEntry(message=text) for text in texts])
 
 
 def messages(harness: Harness, run_id: str) -> list[str]:
@@ -28,7 +28,7 @@ def test_lines_are_kept_in_order_and_masked(harness: Harness) -> None:
     run_id = encode("run", held.run_id)
     done = harness.client.workers.log(run_id, report(held.token, "one", "password=abc"))
     assert done == RunLogReceipt(run_id=run_id, entries=2)
-    warned = NewLogEntry(text="y" * 5_000, level="WARNING", logger="loader")
+    warned = NewLogEntry(message="y" * 5_000, level="WARNING", logger="loader")
     harness.client.workers.log(run_id, RunLogReport(fencing_token=held.token, entries=[warned]))
     found = harness.client.runs.logs(run_id).entries
     assert [one.message for one in found[:2]] == ["one", "password=***"]

@@ -129,7 +129,7 @@ routes.post(
     Permission.WORK,
     Workers.log,
     accepts_grant=True,
-    example={**_HELD, "entries": [{"text": "1,999,500 rows loaded", "level": "INFO"}]},
+    example={**_HELD, "entries": [{"message": "1,999,500 rows loaded", "level": "INFO"}]},
 )
 routes.post(
     "/pipeline-runs/{run_id}/wait",

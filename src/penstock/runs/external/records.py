@@ -226,7 +226,7 @@ class RunStateReport(RunHolder):
 class NewLogEntry(Record):
     """An entry of a run's log."""
 
-    text: Annotated[str, Meta(max_length=8_000, examples=["1,999,500 rows loaded"])]
+    message: Annotated[str, Meta(max_length=8_000, examples=["1,999,500 rows loaded"])]
     """Text of the entry; secrets are masked, and more than 2,000 characters are cut."""
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
     """Level of the entry."""

@@ -20,7 +20,7 @@ LOG_BOUNDS: Final = LogBounds(entries=10_000, characters=1_000_000, parts=900)
 
 def check_entries(report: RunLogReport) -> None:
     """Raise InvalidInput if a report is empty or too long."""
-    size = sum(len(one.text) for one in report.entries)
+    size = sum(len(one.message) for one in report.entries)
     if not report.entries or size > SIZE_MAX:
         expected = f"1 to 1,000 entries with at most {SIZE_MAX:,} characters in all"
         raise InvalidInput("entries", expected, f"{size:,} characters")
@@ -30,7 +30,9 @@ def log_add(tx: Tx, held: HeldRun, report: RunLogReport) -> RunLogReceipt:
     """Add the entries of a report to the log of the run that its caller holds."""
     now = tx.now()
     entries = [
-        log_entry(now if one.at is None else from_datetime(one.at), one.level, one.logger, one.text)
+        log_entry(
+            now if one.at is None else from_datetime(one.at), one.level, one.logger, one.message
+        )
         for one in report.entries
     ]
     run_log_append(tx, held, entries, LOG_BOUNDS)
