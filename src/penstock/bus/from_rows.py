@@ -64,8 +64,10 @@ def topic_detail_record(row: TopicRow, subscriptions: Iterable[SubscriptionRow])
     )
 
 
-def subscription_record(row: SubscriptionRow) -> StoredSubscription:
-    """Convert a subscription row to its public record."""
+def subscription_record(
+    row: SubscriptionRow, waiting: BacklogRow | None = None
+) -> StoredSubscription:
+    """Convert a subscription row, and its backlog if it was read, to its public record."""
     converted: dict[str, Any] = {
         "topic": row.topic_name,
         "kind": _KINDS[row.kind],
@@ -81,6 +83,7 @@ def subscription_record(row: SubscriptionRow) -> StoredSubscription:
         "labels": attributes_of(row.labels),
         "expires_after": None if row.expires_after_us is None else seconds(row.expires_after_us),
         "is_detached": row.detached_at is not None,
+        "backlog": None if waiting is None else _backlog(waiting),
     }
     return from_row(StoredSubscription, row, converted)
 
@@ -91,14 +94,18 @@ def subscription_detail_record(
     """Return the record of a subscription with its backlog and its counters."""
     return SubscriptionDetail(
         subscription=subscription_record(row),
-        backlog=Backlog(
-            ready=waiting.ready,
-            leased=waiting.leased,
-            delayed=waiting.delayed,
-            behind=waiting.behind,
-            oldest_at=time_or_none(waiting.oldest_at),
-        ),
+        backlog=_backlog(waiting),
         totals=DeliveryCounters(**totals._asdict()),
+    )
+
+
+def _backlog(waiting: BacklogRow) -> Backlog:
+    return Backlog(
+        ready=waiting.ready,
+        leased=waiting.leased,
+        delayed=waiting.delayed,
+        behind=waiting.behind,
+        oldest_at=time_or_none(waiting.oldest_at),
     )
 
 

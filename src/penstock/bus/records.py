@@ -250,21 +250,6 @@ class Subscription(SubscriptionSettings):
     """Version that the change is based on; the request fails if it is outdated."""
 
 
-class StoredSubscription(SubscriptionSettings):
-    """A subscription to a topic."""
-
-    is_paused: bool
-    """Whether delivery is paused."""
-    is_detached: bool
-    """Whether the subscription is detached: it receives no more messages and cannot be pulled."""
-    version: int
-    """Version, incremented by every change."""
-    created_at: Time
-    """Time at which the resource was created."""
-    created_by: str
-    """Name of the key or user that created the resource."""
-
-
 class Backlog(Record):
     """Unsettled deliveries of a subscription; each count stops at 10,000."""
 
@@ -278,6 +263,23 @@ class Backlog(Record):
     """Number of deliveries waiting behind another delivery of the same ordering key."""
     oldest_at: Time | None = field(name="oldest_publish_time")
     """Publish time of the oldest unsettled message; null if there is none."""
+
+
+class StoredSubscription(SubscriptionSettings):
+    """A subscription to a topic."""
+
+    is_paused: bool
+    """Whether delivery is paused."""
+    is_detached: bool
+    """Whether the subscription is detached: it receives no more messages and cannot be pulled."""
+    version: int
+    """Version, incremented by every change."""
+    created_at: Time
+    """Time at which the resource was created."""
+    created_by: str
+    """Name of the key or user that created the resource."""
+    backlog: Backlog | None = None
+    """Unsettled deliveries; only in lists that ask for it, otherwise null."""
 
 
 class DeliveryCounters(Record):

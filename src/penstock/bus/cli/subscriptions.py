@@ -45,10 +45,11 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
     with app.connect() as client:
         page = collect(
             lambda n, cursor: client.subscriptions.list(
-                customer=customer, topic=topic, limit=n, cursor=cursor
+                customer=customer, topic=topic, has_backlog=True, limit=n, cursor=cursor
             ),
             limit,
         )
+        now = client.now()
     app.emit_page(
         page,
         {
@@ -57,6 +58,8 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
             "KIND": lambda one: one.kind,
             "DEADLINE": lambda one: output.format_span(one.ack_deadline),
             "DEAD LETTERS": lambda one: one.dead_letter_topic or "none",
+            "WAITING": _waiting,
+            "OLDEST": lambda one: _oldest(one, now),
             "STATE": lambda one: "paused" if one.is_paused else "",
         },
         empty="No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC",
@@ -362,6 +365,17 @@ def _why_nothing(client: UseCaseGroups, name: str, customer: str | None) -> str:
     counts = {"leased": waits.leased, "delayed": waits.delayed, "behind a key": waits.behind}
     kept = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return f"No messages to deliver now: {kept}." if kept else "The backlog is empty."
+
+
+def _waiting(one: StoredSubscription) -> str:
+    """Return the number of messages that no consumer holds."""
+    found = one.backlog
+    return "" if found is None else f"{found.ready + found.delayed + found.behind:,}"
+
+
+def _oldest(one: StoredSubscription, now: int) -> str:
+    at = None if one.backlog is None else one.backlog.oldest_at
+    return "" if at is None else output.format_time_short(at, now)
 
 
 def _show(found: SubscriptionDetail, now: int) -> None:

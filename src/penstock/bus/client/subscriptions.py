@@ -32,7 +32,7 @@ from penstock.bus.records import (
     SubscriptionDetail,
     SubscriptionKind,
 )
-from penstock.bus.store.backlog import BacklogRow, backlog, delivery_counters
+from penstock.bus.store.backlog import BacklogRow, backlog, backlogs, delivery_counters
 from penstock.bus.store.bindings import customer_name
 from penstock.bus.store.deliveries import PULL_MAX
 from penstock.bus.store.replay import (
@@ -58,7 +58,7 @@ from penstock.bus.transports.embedded import WAIT_MAX, BusOperations, EmbeddedBu
 from penstock.bus.why import why_subscription
 from penstock.core.clock import request_time
 from penstock.core.errors import NotFound
-from penstock.core.naming import CustomerKey
+from penstock.core.naming import CustomerKey, SubscriptionKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Time, Wire
 from penstock.db.dry_run import is_dry_run
@@ -131,6 +131,9 @@ Outcomes: TypeAlias = Annotated[
         "nothing changed because the delivery was settled or redelivered."
     ),
 ]
+HasBacklog: TypeAlias = Annotated[
+    bool, Meta(description="Return the backlog of each subscription as well.")
+]
 Purged: TypeAlias = Annotated[int, Meta(description="Number of deliveries that were removed.")]
 
 
@@ -156,10 +159,12 @@ class Subscriptions(SubscriptionDeclarations):
         topic: TopicFilter = None,
         kind: KindFilter = None,
         customer: Owner = None,
+        has_backlog: HasBacklog = False,
         limit: PageLimit = 50,
         cursor: Cursor = None,
     ) -> Page[StoredSubscription]:
         """List subscriptions by name."""
+        waiting: dict[SubscriptionKey, BacklogRow] = {}
 
         def body(tx: Tx, after: str) -> _Rows:
             number = self._customer_key(tx, customer)
@@ -174,7 +179,10 @@ class Subscriptions(SubscriptionDeclarations):
             wanted = SubscriptionFilter(
                 customer=number, topic=of, kind=kind, after=after, limit=limit
             )
-            return subscription_list(tx, wanted)
+            rows = subscription_list(tx, wanted)
+            if has_backlog:
+                waiting.update(backlogs(tx, [row.subscription_key for row in rows]))
+            return rows
 
         return paged(
             self._names,
@@ -183,7 +191,7 @@ class Subscriptions(SubscriptionDeclarations):
             cursor=cursor,
             limit=limit,
             position=lambda row: [row.name],
-            record=subscription_record,
+            record=lambda row: subscription_record(row, waiting.get(row.subscription_key)),
             filters={"customer": customer, "topic": topic, "kind": kind},
         )
 
@@ -216,9 +224,11 @@ class Subscriptions(SubscriptionDeclarations):
         self._names.require_unscoped("subscriptions of all customers")
 
         def body(tx: Tx) -> Backlogs:
+            rows = subscription_list(tx, SubscriptionFilter(limit=limit))
+            waiting = backlogs(tx, [sub.subscription_key for sub in rows])
             return [
-                WatchedBacklog(_owner(tx, sub), sub.name, backlog(tx, sub.subscription_key))
-                for sub in subscription_list(tx, SubscriptionFilter(limit=limit))
+                WatchedBacklog(_owner(tx, sub), sub.name, waiting[sub.subscription_key])
+                for sub in rows
             ]
 
         return self._store.read(body)

@@ -146,24 +146,25 @@ WHERE e.message_id = :message_id ORDER BY e.subscription, e.round;
 -- scope: system (the caller has checked the topic's customer)
 SELECT subscription FROM subscriptions WHERE topic = :topic ORDER BY subscription;
 
--- name: bus_backlog
--- Counts of waiting deliveries in a subscription, each up to a bound. Deliveries of a run that
+-- name: bus_backlogs
+-- Counts of waiting deliveries in subscriptions, each up to a bound. Deliveries of a run that
 -- follow their leased head count as leased.
--- scope: system (the caller has checked the subscription's customer)
-SELECT
-    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
+-- scope: system (the caller has checked the subscriptions' customer)
+SELECT s.subscription,
+    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = s.subscription
         AND d.state = 0 LIMIT :bound) AS b),
-    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
+    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = s.subscription
         AND d.state = 1 LIMIT :bound) AS b)
     + (SELECT count(*) FROM (SELECT d.until_at FROM deliveries d
-        WHERE d.subscription = :subscription AND d.state = 3 LIMIT :bound) AS b
+        WHERE d.subscription = s.subscription AND d.state = 3 LIMIT :bound) AS b
         WHERE b.until_at IS NOT NULL),
-    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
+    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = s.subscription
         AND d.state = 2 LIMIT :bound) AS b),
-    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
+    (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = s.subscription
         AND d.state = 3 AND d.until_at IS NULL LIMIT :bound) AS b),
-    (SELECT d.published_at FROM deliveries d WHERE d.subscription = :subscription
-        ORDER BY d.message_id LIMIT 1);
+    (SELECT d.published_at FROM deliveries d WHERE d.subscription = s.subscription
+        ORDER BY d.message_id LIMIT 1)
+FROM subscriptions s WHERE s.subscription {{any subscriptions}};
 
 -- name: bus_sums_read
 -- Counters of a subscription since a given hour.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.core.naming import SubscriptionKey, TopicKey
@@ -58,8 +59,18 @@ class BacklogRow(NamedTuple):
 
 def backlog(tx: Tx, subscription_key: SubscriptionKey) -> BacklogRow:
     """Return the counts of waiting deliveries of a subscription, and the time of the oldest."""
-    params = {"subscription": subscription_key, "bound": COUNT_MAX}
-    return BacklogRow._make(one(tx.rows("bus_backlog", params)))
+    return backlogs(tx, [subscription_key])[subscription_key]
+
+
+def backlogs(
+    tx: Tx, subscription_keys: Sequence[SubscriptionKey]
+) -> dict[SubscriptionKey, BacklogRow]:
+    """Return the same of several subscriptions, by their keys, in one statement."""
+    if not subscription_keys:
+        return {}
+    params = {"subscriptions": sorted(set(subscription_keys)), "bound": COUNT_MAX}
+    rows = tx.rows("bus_backlogs", params)
+    return {SubscriptionKey(key): BacklogRow._make(counts) for key, *counts in rows}
 
 
 class DeliveryCountersRow(NamedTuple):

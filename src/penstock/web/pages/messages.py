@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from penstock.bus.store.backlog import BacklogRow
-from penstock.core.clock import to_datetime
+from penstock.bus.records import StoredSubscription
 from penstock.web.pages.data import as_text
 from penstock.web.pages.flows.parts import tree_of
 from penstock.web.parts import (
@@ -74,18 +73,10 @@ def _topics(visit: Visit) -> TablePanel:
     )
 
 
-def _waiting(visit: Visit) -> dict[tuple[str | None, str], BacklogRow]:
-    """Return the backlogs by owner and name; none for a key that is bound to a customer."""
-    if visit.is_bound:
-        return {}
-    found = visit.client.subscriptions.backlogs(limit=PAGE_ROWS)
-    return {(one.customer_id, one.subscription): one.backlog for one in found}
-
-
-def _backlog_cells(visit: Visit, found: BacklogRow | None) -> list[Cell]:
-    if found is None:
-        return [text("–") for _ in range(4)]
-    oldest = None if found.oldest_at is None else to_datetime(found.oldest_at)
+def _backlog_cells(visit: Visit, one: StoredSubscription) -> list[Cell]:
+    found = one.backlog
+    assert found is not None
+    oldest = found.oldest_at
     is_late = oldest is not None and visit.now - oldest > LATE
     return [
         text(number(found.ready + found.behind)),
@@ -95,11 +86,20 @@ def _backlog_cells(visit: Visit, found: BacklogRow | None) -> list[Cell]:
     ]
 
 
+def _oldest(one: StoredSubscription) -> tuple[bool, float]:
+    """Return the order of a page: the oldest waiting message first, then those without one."""
+    at = None if one.backlog is None else one.backlog.oldest_at
+    return at is None, 0.0 if at is None else at.timestamp()
+
+
 def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
     page = visit.client.subscriptions.list(
-        topic=topic, customer=visit.customer, limit=PAGE_ROWS, cursor=visit.get("subscriptions")
+        topic=topic,
+        customer=visit.customer,
+        has_backlog=True,
+        limit=PAGE_ROWS,
+        cursor=visit.get("subscriptions"),
     )
-    backlogs = _waiting(visit)
     return TablePanel(
         title="Subscriptions",
         columns=[
@@ -121,10 +121,10 @@ def _subscriptions(visit: Visit, topic: str | None) -> TablePanel:
                 Cell(text="paused", state="paused")
                 if one.is_paused
                 else Cell(text="active", state="complete"),
-                *_backlog_cells(visit, backlogs.get((visit.customer, one.name))),
+                *_backlog_cells(visit, one),
                 text(number(one.max_attempts)),
             ]
-            for one in page.items
+            for one in sorted(page.items, key=_oldest)
         ],
         more=None if page.next_cursor is None else visit.here(subscriptions=page.next_cursor),
         empty=Empty(
