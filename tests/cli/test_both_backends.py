@@ -572,7 +572,7 @@ class TestBytes:
             ("configs show {daily}", "/pipeline-configs/{daily}"),
             ("configs list --limit 50", "/pipeline-configs?limit=50"),
             ("topics list --limit 50", "/topics?limit=50"),
-            ("subscriptions list --limit 50", "/subscriptions?limit=50"),
+            ("subscriptions list --limit 50", "/subscriptions?has_backlog=true&limit=50"),
             ("dlq list --limit 50", "/dead-letters?limit=50"),
             ("limits list --limit 50", "/limits?limit=50"),
             ("keys list --limit 50", "/keys?limit=50"),
