@@ -22,7 +22,6 @@ from penstock.web.pages.flows.parts import (
     state_of,
     suggested_button,
     tree_of,
-    zone_note,
 )
 from penstock.web.pages.flows.timeline import timeline
 from penstock.web.pages.lists import (
@@ -200,10 +199,8 @@ def flow(visit: Visit) -> WebPage:
 
 
 def _sentence(phrase: FlowExplanation) -> str:
-    """Return where the flow stands, with the zone of the times in it."""
-    phrased = f"{_standing(phrase.phases)}{phrase.summary}"
-    zone = zone_note(phrase.timezone, phrased)
-    return f"{phrased} ({zone})" if zone else phrased
+    """Return where the flow stands; the summary names the zone of its times."""
+    return f"{_standing(phrase.phases)}{phrase.summary}"
 
 
 def _standing(phases: Sequence[ExplainedPhase]) -> str:

@@ -45,7 +45,6 @@ def run_neighbours(visit: Visit, one: Run) -> Sequence[Neighbour]:
     """Return the previous and the next run of the same flow, else of the same config."""
     if one.flow_id is None and one.config_id is None:
         return ()
-    owner = "flow" if one.flow_id is not None else "config"
     try:
         if one.flow_id is not None:
             page = visit.client.runs.list(customer=one.customer, flow_id=one.flow_id, limit=RUNS)
@@ -62,6 +61,6 @@ def run_neighbours(visit: Visit, one: Run) -> Sequence[Neighbour]:
     made = []
     for rel, other in (("prev", place + 1), ("next", place - 1)):
         if 0 <= other < len(ids):
-            label = f"{'Previous' if rel == 'prev' else 'Next'} run of the {owner}"
+            label = "Previous run" if rel == "prev" else "Next run"
             made.append(Neighbour(rel=rel, href=address("runs", ids[other]), label=label))
     return made
