@@ -241,6 +241,6 @@ def test_error_budgets_on_the_trends_page(served: ServedApi) -> None:
     worst = re.sub(r"<[^>]*>", " ", panel.partition("<tr data-row>")[2].partition("</tr>")[0])
     assert "nba · latency" in worst
     assert "same_day" in worst
-    assert f"{100 * (slo.budget_left or 0):.0f} %" in worst
+    assert f"spent {1 - (slo.budget_left or 0):.1f} times" in worst
     assert f"{slo.objective_percentage:g} % within 30 min" in panel
     assert f"{slo.burn_rate:.1f}" in panel

@@ -396,7 +396,7 @@ def dead_letter(visit: Visit) -> WebPage:
         sentence=_sentence(visit, detail),
         actions=actions,
         top=[NotePanel(text=detail.not_retried, state="degraded")] if detail.not_retried else [],
-        main=[*_content(detail), *_attempts(detail)],
+        main=_content(detail),
         side=[
             _facts(visit, one),
             WaysPanel(
@@ -430,6 +430,7 @@ def _content(detail: DeadLetterDetail) -> list[Any]:
     one = detail.dead_letter
     made: list[Any] = [
         error_panel(one, title="Why", state="dead" if one.status == "open" else "complete"),
+        *_attempts(detail),
     ]
     if detail.message is not None:
         phrase = detail.message

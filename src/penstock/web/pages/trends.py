@@ -182,6 +182,13 @@ def _budgets(visit: Visit, pipeline: str, days: int) -> TablePanel:
     )
 
 
+def _left(left: float | None) -> str:
+    """Return the budget that is left, or how often it is spent."""
+    if left is None:
+        return NOTHING
+    return f"{100 * left:.0f} %" if left >= 0 else f"spent {1 - left:,.1f} times"
+
+
 def _budget(one: Slo) -> list[Cell]:
     left = one.budget_left
     about = [one.mode, one.phase or "end to end"]
@@ -196,10 +203,7 @@ def _budget(one: Slo) -> list[Cell]:
         text(NOTHING)
         if left is None
         else Cell(share=min(1.0, max(0.0, left)), fill="fail" if left <= 0 else "ok"),
-        text(
-            NOTHING if left is None else f"{100 * left:.0f} %",
-            css="bad" if left is not None and left <= 0 else "",
-        ),
+        text(_left(left), css="bad" if left is not None and left <= 0 else ""),
         _burn(one.burn_rate),
         _burn(one.burn_rate_slow),
     ]
