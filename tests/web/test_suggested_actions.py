@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -78,10 +79,14 @@ class Probes:
 
     def __init__(self) -> None:
         self.requests: list[ProbeRequest] = []
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
 
     def __call__(self, request: ProbeRequest) -> list[Observation]:
-        """Answer a request."""
+        """Answer a request, once allowed to."""
         self.requests.append(request)
+        self.entered.set()
+        assert self.go_on.wait(60)
         return [
             Observation(key=one.key, looked_at=0, error="the table is locked")
             for one in request.dependencies
@@ -126,6 +131,26 @@ def test_a_held_gate_is_checked_now_and_shows_each_dependency(
     assert "the table is locked" in done.text
     again = next(one for one in done.links if one.startswith("/do/recheck?"))
     assert "1 flow is evaluated now" in browser.submit(browser.get(again)).text
+
+
+def test_a_slow_check_holds_no_place_of_other_requests(probing: ServedApi, probes: Probes) -> None:
+    made = scene(probing.harness, "acme")
+    browser = Browser(probing)
+    page = browser.get(f"/flows/{made.flows.blocked}")
+    preview = browser.get(next(one for one in page.links if one.startswith("/do/check-gate?")))
+    probes.go_on.clear()
+    done: list[Any] = []
+    thread = threading.Thread(target=lambda: done.append(browser.submit(preview)))
+    thread.start()
+    try:
+        assert probes.entered.wait(60)
+        assert probing.api.app.active == 0
+        second = browser.submit(preview)
+        assert (second.status, len(probes.requests)) == (429, 1)
+    finally:
+        probes.go_on.set()
+        thread.join(60)
+    assert "would decide now: " in done[0].text
 
 
 def test_a_viewer_gets_no_buttons_that_act(probing: ServedApi) -> None:

@@ -75,6 +75,8 @@ class Action:
     """Whether its fields are asked for first, and again if a value is invalid."""
     is_final: bool = False
     """Whether it cannot be undone."""
+    is_slow: bool = False
+    """Whether it may take minutes, so that it runs in a thread that other requests do not need."""
     nav: str = ""
 
 

@@ -145,6 +145,7 @@ GATE_ACTIONS: Final = (
         ),
         back=_flow_page,
         fixed=(*_WHERE, "processor", "mode"),
+        is_slow=True,
         nav="flows",
     ),
     Action(

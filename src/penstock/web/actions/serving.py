@@ -22,6 +22,7 @@ from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
+from penstock.server.overload.admission import RequestAdmission
 from penstock.server.problems import Refused
 from penstock.web.actions.action import Action, ActionField, DeedOutcome
 from penstock.web.login.sessions import Visitor
@@ -93,7 +94,13 @@ class Actions:
         if isinstance(visitor, Response):
             return visitor
         form = await read_form(request) if request.method == "POST" else {}
-        return await run_in_threadpool(partial(self._serve, request, visitor, form))
+        work = partial(self._serve, request, visitor, form)
+        action = self._actions.get(request.path_params["action"])
+        if action is None or not action.is_slow or request.method == "GET":
+            return await run_in_threadpool(work)
+        admission: RequestAdmission = request.scope["penstock.admission"]
+        admission.leave()
+        return await admission.run_slowly(visitor.caller.key, work)
 
     def _serve(self, request: Request, visitor: Visitor, form: Mapping[str, str]) -> Response:
         visit = self._site.visit(request, visitor)
