@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from penstock.alerts.client.alerts import AlertOrder
+from penstock.alerts.records import AlertSeverity
 from tests.alerts.kit import open_alert
 from tests.kits.client_harness import Harness
 
 OPENED = ("INFO", "CRITICAL", "MEDIUM", "HIGH", "CRITICAL", "INFO", "HIGH", "MEDIUM")
 
 
-def listed(harness: Harness, sort: AlertOrder, limit: int, **given: str) -> list[tuple[str, str]]:
+def listed(
+    harness: Harness, sort: AlertOrder, limit: int, severity: AlertSeverity | None = None
+) -> list[tuple[str, str]]:
     """Return severity and message of all alerts, read page by page."""
     found: list[tuple[str, str]] = []
     cursor = None
     while True:
-        page = harness.client.alerts.list(sort=sort, limit=limit, cursor=cursor, **given)
+        page = harness.client.alerts.list(sort=sort, limit=limit, cursor=cursor, severity=severity)
         assert len(page.items) <= limit
         found += [(one.severity, one.message.split()[0]) for one in page.items]
         cursor = page.next_cursor
