@@ -8,7 +8,7 @@ from typing import Final
 from penstock.bus.store.messages import MessageRow
 from penstock.core.clock import HOUR, Micros
 from penstock.core.formatting import id_or_none, parsed
-from penstock.core.ids import decode, encode
+from penstock.core.ids import encode
 from penstock.core.records.record import time, time_or_none
 from penstock.core.redact import redact, redact_text
 from penstock.dead_letters.group_name import GroupKey, group_name
@@ -90,13 +90,19 @@ def run_attempt_records(rows: Iterable[RunRow]) -> list[DeadLetterAttempt]:
     ]
 
 
-def group_records(rows: Iterable[DeadLetterGroupRow], now: Micros) -> list[DeadLetterGroup]:
-    """Return a record for each origin and error type, the largest group first."""
+def group_records(
+    rows: Iterable[DeadLetterGroupRow], now: Micros, most: int
+) -> list[DeadLetterGroup]:
+    """Return a record for each origin and error type, the largest group first; at most `most`."""
     groups: dict[tuple[str | None, ...], list[DeadLetterGroupRow]] = {}
     for row in rows:
         groups.setdefault(row[:6], []).append(row)
-    made = [_group_record(parts, now // HOUR) for parts in groups.values()]
-    return sorted(made, key=lambda one: (-one.count, -decode("dl", one.latest)))
+    largest = sorted(groups.values(), key=_size_and_latest, reverse=True)[:most]
+    return [_group_record(parts, now // HOUR) for parts in largest]
+
+
+def _size_and_latest(parts: Sequence[DeadLetterGroupRow]) -> tuple[int, int]:
+    return sum(one.dead_letters for one in parts), max(one.latest for one in parts)
 
 
 def _group_record(parts: Sequence[DeadLetterGroupRow], this_hour: int) -> DeadLetterGroup:

@@ -38,6 +38,7 @@ from penstock.web.live.fragments import (
     is_fragment,
 )
 from penstock.web.live.hub import LiveHub
+from penstock.web.live.panel_threads import PanelThreads
 from penstock.web.live.shared_reads import SharedReads
 from penstock.web.live.topics import topics_of_page
 from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
@@ -75,6 +76,7 @@ class Site:
         self.sessions = SessionCache(client, clock)
         self.tries = LoginTries(clock)
         self._reads = SharedReads(clock)
+        self._threads = PanelThreads()
         self._fragments = SharedFragments(clock)
         self.hub = LiveHub(client.store)
         self._secret: bytes | None = None
@@ -171,6 +173,7 @@ class Site:
             request_id=request.scope["penstock.request_id"],
             form_token=form_token(self.secret(), visitor.token),
             reads=self._reads,
+            threads=self._threads,
         )
 
     def guarded(self, visit: Visit, view: View) -> WebPage:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.access.api_keys import Permission
@@ -15,6 +17,7 @@ from penstock.core.errors import InvalidInput, NotFound, PenstockError, ReadTime
 from penstock.db.store import read_limit
 from penstock.server.auth import Caller
 from penstock.server.problems import Refused
+from penstock.web.live.panel_threads import PanelThreads
 from penstock.web.live.shared_reads import SharedReads
 from penstock.web.parts import Button, NotePanel, address
 from penstock.web.words import clock, duration
@@ -40,18 +43,20 @@ class Once(Generic[T]):
         self._read = read
         self._made: list[T] = []
         self._error: Exception | None = None
+        self._lock = threading.Lock()
 
     def __call__(self) -> T:
         """Return the result of the read, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        if not self._made:
-            try:
-                self._made.append(self._read())
-            except Exception as error:
-                self._error = error
-                raise
-        return self._made[0]
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if not self._made:
+                try:
+                    self._made.append(self._read())
+                except Exception as error:
+                    self._error = error
+                    raise
+            return self._made[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,7 @@ class Visit:
     request_id: str
     form_token: str
     reads: SharedReads
+    threads: PanelThreads
 
     @property
     def client(self) -> Client:
@@ -157,6 +163,10 @@ class Visit:
                 small=f"request {self.request_id}",
                 actions=[Button(label="Again", href=self.here(), css="sm")],
             )
+
+    def panels(self, builds: Mapping[str, Callable[[], Any]]) -> list[Any]:
+        """Return panels by title, as `panel` does, read at the same time; they are independent."""
+        return self.threads.read([partial(self.panel, *one) for one in builds.items()])
 
     def optional(self, read: Callable[[], T], otherwise: Other) -> T | Other:
         """Return a read for the head of the page, or another value if it fails or takes too long.

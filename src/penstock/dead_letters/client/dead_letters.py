@@ -204,7 +204,7 @@ class DeadLetters:
         def body(tx: Tx) -> Groups:
             wanted = self._wanted(tx, given)
             rows = dead_letter_groups(tx, wanted)
-            groups = group_records(rows, tx.now())[:limit]
+            groups = group_records(rows, tx.now(), limit)
             if not check:
                 return groups
             is_open = wanted.status == "open"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any, Final
 
 from penstock.core.records.record import Page
@@ -33,7 +32,7 @@ from penstock.web.parts import (
     text,
     time_cell,
 )
-from penstock.web.visit import PAGE_ROWS, Visit
+from penstock.web.visit import PAGE_ROWS, Once, Visit
 from penstock.web.words import NOTHING, number, plural
 
 STATUSES: Final = ("open", "replayed", "discarded")
@@ -87,14 +86,17 @@ def dead_letters(visit: Visit) -> WebPage:
     names += TIMES
     groups: list[DeadLetterGroup] = []
 
-    @cache
-    def listed() -> Page[DeadLetter]:
-        return visit.client.dead_letters.list(
+    listed = Once(
+        lambda: visit.client.dead_letters.list(
             status=status, limit=PAGE_ROWS, cursor=visit.get("cursor"), **chosen
         )
-
-    causes = visit.panel("Causes", lambda: _groups(visit, status, chosen, groups))
-    one = visit.panel("One of them", lambda: _inspected(visit, status, chosen, listed))
+    )
+    causes, one = visit.panels(
+        {
+            "Causes": lambda: _groups(visit, status, chosen, groups),
+            "One of them": lambda: _inspected(visit, status, chosen, listed),
+        }
+    )
     own = {"customer"} if visit.is_bound else set()
     group = next((one for one in groups if one.group == chosen.get("group")), None)
     meant = [one for one in groups if chosen.get("group") in (None, one.group)]

@@ -51,33 +51,30 @@ def overview(visit: Visit) -> WebPage:
     seen = Once(lambda: visit.client.views.overview() if visit.customer is None else None)
     if visit.customer is not None and not visit.is_bound:
         visit.client.views.customer_health(visit.customer)  # an unknown customer has no page
-    sentence = visit.optional(lambda: _sentence(visit, seen()), "")
-    blocked = visit.optional(lambda: _blocked(seen()), None)
-    needs = visit.panel("Needs you", lambda: needs_panel(visit, blocked))
     series = Once(lambda: visit.client.analytics.run_series(bucket="15m", customer=visit.customer))
-    freshness = visit.panel("Freshness", lambda: _freshness(visit))
+    needs, today, failed, events, ended, figures, freshness, longest, pending = visit.panels(
+        {
+            "Needs you": lambda: needs_panel(visit, visit.optional(lambda: _blocked(seen()), None)),
+            "Today": lambda: today_panel(visit),
+            "Failed last": lambda: _failed(visit),
+            "Last events": lambda: _events(visit),
+            "Runs ended": lambda: _ended(visit, series()),
+            "Vital signs": lambda: _figures(visit, seen(), series),
+            "Freshness": lambda: _freshness(visit),
+            "Longest running": lambda: _longest(visit),
+            "Latest pending": lambda: _pending(visit),
+        }
+    )
     return WebPage(
         title="Overview",
         nav="overview",
         heading=_heading(needs),
-        sentence=sentence,
+        sentence=visit.optional(lambda: _sentence(visit, seen()), ""),
         actions=_actions(visit),
-        top=[visit.panel("Vital signs", lambda: _figures(visit, seen(), series))],
-        main=[
-            needs,
-            visit.panel("Today", lambda: today_panel(visit)),
-            visit.panel("Runs ended", lambda: _ended(visit, series())),
-        ],
-        side=[
-            _questions(),
-            visit.panel("Last events", lambda: _events(visit)),
-            *([] if freshness is None else [freshness]),
-        ],
-        below=[
-            visit.panel("Longest running", lambda: _longest(visit)),
-            visit.panel("Latest pending", lambda: _pending(visit)),
-            visit.panel("Failed last", lambda: _failed(visit)),
-        ],
+        top=[figures],
+        main=[needs, today, ended],
+        side=[_questions(), events, *([] if freshness is None else [freshness])],
+        below=[longest, pending, failed],
     )
 
 
