@@ -111,7 +111,7 @@ class DeadLetterGroupRow(NamedTuple):
     details: str | None
     hour: int
     ids: str | None
-    """Ids of the open ones, separated by commas."""
+    """Ids of the open ones, separated by commas; null if they were not requested."""
 
 
 class AttemptRow(NamedTuple):
@@ -187,7 +187,9 @@ def dead_letter_attempts(tx: Tx, row: DeadLetterRow) -> list[AttemptRow]:
     return [AttemptRow._make(one) for one in reversed(found)]
 
 
-def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGroupRow]:
+def dead_letter_groups(
+    tx: Tx, wanted: DeadLetterRowFilter, *, with_ids: bool = True
+) -> list[DeadLetterGroupRow]:
     """Group the newest dead letters by origin, error type, error text and hour."""
     params, is_exact = _by_index(tx, wanted)
     given = {
@@ -197,6 +199,7 @@ def dead_letter_groups(tx: Tx, wanted: DeadLetterRowFilter) -> list[DeadLetterGr
         "most": GROUPED_MAX,
         "chars": TEXT_CHARS,
         "hours_since": tx.now() - HOURS_US,
+        "with_ids": int(with_ids),
     }
     return [DeadLetterGroupRow._make(row) for row in tx.rows("dead_letter_groups", given)]
 

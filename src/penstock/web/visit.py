@@ -166,7 +166,11 @@ class Visit:
 
     def panels(self, builds: Mapping[str, Callable[[], Any]]) -> list[Any]:
         """Return panels by title, as `panel` does, read at the same time; they are independent."""
-        return self.threads.read([partial(self.panel, *one) for one in builds.items()])
+        return self.together([partial(self.panel, *one) for one in builds.items()])
+
+    def together(self, reads: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Return the results of independent reads, made at the same time."""
+        return self.threads.read(reads)
 
     def optional(self, read: Callable[[], T], otherwise: Other) -> T | Other:
         """Return a read for the head of the page, or another value if it fails or takes too long.

@@ -203,7 +203,7 @@ class DeadLetters:
 
         def body(tx: Tx) -> Groups:
             wanted = self._wanted(tx, given)
-            rows = dead_letter_groups(tx, wanted)
+            rows = dead_letter_groups(tx, wanted, with_ids=check)
             groups = group_records(rows, tx.now(), limit)
             if not check:
                 return groups

@@ -117,7 +117,7 @@ WHERE d.kind = 'run' AND d.subject = :run_id
 
 -- name: dead_letter_groups
 -- Group the newest dead letters by origin, error type, beginning of the error text and hour, with
--- the ids of the open ones.
+-- the ids of the open ones if :with_ids is 1.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT d.kind, l.name, p.phase, p.name, s.name, d.error_type, d.dead_letters, d.first_at, d.last_at,
     d.latest, d.error_kind, d.details, d.hour, d.ids
@@ -127,7 +127,8 @@ FROM (SELECT g.kind, g.pipeline, g.processor, g.subscription, g.error_type, coun
         {{pg:string_agg(CAST(g.open_id AS text), ',')}}{{lite:group_concat(g.open_id)}} AS ids
     FROM (SELECT d.kind, d.pipeline, d.processor, d.subscription, d.error_type, d.died_at,
             d.dead_letter_id, d.error_kind,
-            CASE WHEN d.status = 'open' THEN d.dead_letter_id END AS open_id,
+            CASE WHEN CAST(:with_ids AS integer) = 1 AND d.status = 'open' THEN d.dead_letter_id END
+                AS open_id,
             -- A text of one kilobyte is cheaper to group than to cut.
             CASE WHEN {{pg:octet_length}}{{lite:length}}(d.error_details) <= 1000 THEN d.error_details
                 ELSE substr(d.error_details, 1, CAST(:chars AS integer)) END AS details,

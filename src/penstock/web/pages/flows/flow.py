@@ -147,10 +147,16 @@ def flow(visit: Visit) -> WebPage:
     """Show one flow."""
     detail = visit.client.flows.get(visit.path_values["flow_id"])
     one = detail.flow
-    phrase = visit.client.diagnostics.explain_flow(one.flow_id)
+    phrase, why, risk, neighbours = visit.together(
+        [
+            lambda: visit.client.diagnostics.explain_flow(one.flow_id),
+            lambda: visit.panel("Why", lambda: _why(visit, one)),
+            lambda: _risk(visit, one),
+            lambda: flow_neighbours(visit, one),
+        ]
+    )
     style, state = state_of(one)
     order = phase_order(visit.client, one.pipeline)
-    risk = _risk(visit, one)
     return WebPage(
         title=f"{one.pipeline} {one.partition} {one.mode}",
         nav="flows",
@@ -160,18 +166,11 @@ def flow(visit: Visit) -> WebPage:
         word=f"{state} {_took(visit, one.created_at, one.ended_at)}",
         sentence=_sentence(phrase),
         actions=_flow_actions(visit, detail),
-        neighbours=flow_neighbours(visit, one),
+        neighbours=neighbours,
         pipe=pipe_of(detail, order),
         columns="mix",
         main=[
-            visit.panel(
-                "Why",
-                lambda: tree_of(
-                    visit,
-                    visit.client.diagnostics.why_flow(one.flow_id),
-                    is_open=one.ended_at is None,
-                ),
-            ),
+            why,
             timeline(visit, detail, order, risk),
             *(_gate(visit, detail, decision) for decision in _latest(detail.decisions)[:2]),
             _decisions(detail),
@@ -196,6 +195,11 @@ def flow(visit: Visit) -> WebPage:
             ),
         ],
     )
+
+
+def _why(visit: Visit, one: Flow) -> Any:
+    tree = visit.client.diagnostics.why_flow(one.flow_id)
+    return tree_of(visit, tree, is_open=one.ended_at is None)
 
 
 def _sentence(phrase: FlowExplanation) -> str:
