@@ -18,7 +18,7 @@ from penstock.audit.store.journal import seal_next
 from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.core.clock import HOUR, MINUTE, WEEK
-from penstock.core.errors import Forbidden
+from penstock.core.errors import Forbidden, InvalidInput
 from penstock.core.records.record import to_json_value
 from penstock.db.store import Store
 from penstock.monitoring.verify.accounts import compare_heads
@@ -328,6 +328,11 @@ def test_published_heads(scene: Scene) -> None:
     assert page.next_cursor is not None
     blocks = [*page.items, *views.seals(limit=100, cursor=page.next_cursor).items]
     published = {one.block: one.head for one in blocks}
+    newest = views.seals(sort="newest", limit=1)
+    rest = views.seals(sort="newest", limit=100, cursor=newest.next_cursor)
+    assert [*newest.items, *rest.items] == blocks[::-1]
+    with pytest.raises(InvalidInput):
+        views.seals(limit=1, cursor=newest.next_cursor)
     assert compare_heads(published, published) == []
     scene.tamper("UPDATE journal SET actor = 'eve'")
     scene.tamper("DELETE FROM seals")

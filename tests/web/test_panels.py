@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from functools import partial
 
 import pytest
@@ -11,11 +12,13 @@ from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
+from penstock.flows.explain.records import EntityFlow
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get, limit_quota
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
 from penstock.monitoring.health_refresher import HealthRefresher
 from penstock.monitoring.system.store import ticks_put
+from penstock.web.pages.tracing import entity_conclusion
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 from tests.slos.test_recorder import Levels
@@ -175,6 +178,35 @@ def test_the_last_day_in_small_lines(served: ServedApi) -> None:
     assert points.split()[-1].endswith(",1.5"), "the hour until now has a run, like the one before"
     assert figures.index("Ended well today") < figures.index("<polyline")
     assert "<polyline" not in figures.partition("Failed today")[2]
+
+
+@pytest.mark.parametrize(
+    ("reached_last", "state", "answer"),
+    [
+        (True, "COMPLETE", "Yes. It reached the last phase."),
+        (False, "OPEN", "Not yet."),
+        (False, "FAILED", "No."),
+        (False, "CANCELLED", "No."),
+        (None, None, "Not known."),
+    ],
+)
+def test_an_entity_in_an_open_flow_may_still_get_through(
+    reached_last: bool | None, state: str | None, answer: str
+) -> None:
+    """A flow that goes on is no failure, and of one that is no longer stored nothing is known."""
+    flow = EntityFlow(
+        flow_id=None,
+        pipeline="nba",
+        partition=None,
+        mode=None,
+        generation=None,
+        state=state,
+        changed_at=datetime(2025, 12, 31, tzinfo=UTC),
+        reached_last=reached_last,
+        text="",
+        phases=[],
+    )
+    assert entity_conclusion(flow).text == answer
 
 
 def test_the_system_page_shows_the_installation(served: ServedApi) -> None:

@@ -145,6 +145,12 @@ WHERE t.customer = 0 AND t.name = :topic AND t.deleted_at IS NULL;
 SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at, cluster, version
 FROM seals WHERE block > :after ORDER BY block LIMIT :limit;
 
+-- name: seal_list_newest
+-- Seals in reverse order.
+-- scope: system (seals cover all customers)
+SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at, cluster, version
+FROM seals WHERE block < :before ORDER BY block DESC LIMIT :limit;
+
 -- name: seal_heads
 -- Heads of blocks.
 -- scope: system (seals cover all customers)

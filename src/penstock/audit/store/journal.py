@@ -137,6 +137,14 @@ def seal_list(tx: Tx, after: int, limit: int = 500) -> list[Seal]:
     return [Seal._make(row) for row in tx.rows("seal_list", {"after": after, "limit": limit})]
 
 
+def seal_list_newest(tx: Tx, before: int | None, limit: int) -> list[Seal]:
+    """Return sealed blocks in reverse order, from the last one or from those before a block."""
+    below = 2**62 if before is None else before
+    return [
+        Seal._make(row) for row in tx.rows("seal_list_newest", {"before": below, "limit": limit})
+    ]
+
+
 def seal_heads(tx: Tx, blocks: Sequence[int]) -> dict[int, str]:
     """Return the heads of those blocks that exist."""
     return {row[0]: row[1] for row in tx.rows("seal_heads", {"blocks": list(blocks)})}

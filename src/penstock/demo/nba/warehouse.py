@@ -89,6 +89,7 @@ def scrape_source(run: RunContext, source: str) -> Result:
     """Copy what a source published for the day; raise SourceLate if it has nothing yet."""
     with SEASON.opened() as connection:
         found, games = _one(connection, "published", {"day": run.partition}, source=source)
+        run.log.info("%s has published %d rows for %d games", source, found, games)
         if games and not found:
             raise SourceLate(f"{source} has published nothing for {run.partition} yet")
         table = f"nba_landing.{source}"
@@ -180,6 +181,7 @@ def sql(name: str, **names: str) -> str:
 
 def _done(run: RunContext, rows: int) -> Result:
     run.progress(100, "loaded", loaded=rows)
+    run.log.info("loaded %d rows of %s", rows, run.partition)
     return Result(summary={"rows": rows}, records=rows)
 
 

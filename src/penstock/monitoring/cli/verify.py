@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -125,14 +125,18 @@ def seals() -> None:
 @seals.command("list")
 @click.option("--limit", type=click.IntRange(1, BLOCKS_MAX), default=BLOCKS_MAX,
               help="Maximum number of blocks; all by default.")  # fmt: skip
+@click.option("--sort", type=click.Choice(("oldest", "newest")), default="oldest",
+              show_default=True, help="Oldest or newest first.")  # fmt: skip
 @click.pass_obj
-def list_(app: App, limit: int) -> None:
-    """List the sealed blocks, oldest first.
+def list_(app: App, limit: int, sort: Literal["oldest", "newest"]) -> None:
+    """List the sealed blocks.
 
     Keep the heads outside the database: `penstock verify --heads` compares them later.
     """
     with app.connect() as client:
-        page = collect(lambda n, cursor: client.views.seals(limit=n, cursor=cursor), limit)
+        page = collect(
+            lambda n, cursor: client.views.seals(sort=sort, limit=n, cursor=cursor), limit
+        )
 
     def print_text() -> None:
         if not page.items:

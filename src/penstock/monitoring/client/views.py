@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from penstock.access.store.paging import Cursor, PageLimit, paged, paged_part
 from penstock.audit.from_rows import listed_record
@@ -15,6 +15,7 @@ from penstock.audit.store.journal import (
     outbox_count,
     seal_heads,
     seal_list,
+    seal_list_newest,
     seals_verify,
 )
 from penstock.core.clock import DAY, from_datetime, parse_iso
@@ -77,6 +78,9 @@ HEADS_MAX = 5_000
 Heads = Annotated[
     Sequence[PublishedHead],
     Meta(description="Heads as they were published.", min_length=1, max_length=HEADS_MAX),
+]
+SealOrder: TypeAlias = Annotated[
+    Literal["oldest", "newest"], Meta(description="`oldest` or `newest` blocks first.")
 ]
 _PIPELINE = Meta(description="Registered name of the pipeline.", max_length=64)
 
@@ -220,22 +224,27 @@ class Views(SystemViews):
         self._names.require_unscoped("the journal")
         return verification_record(JournalVerifier(self._store).run())
 
-    def seals(self, *, limit: PageLimit = 50, cursor: Cursor = None) -> Page[SealedBlock]:
-        """List the sealed blocks of the journal, oldest first.
+    def seals(
+        self, *, sort: SealOrder = "oldest", limit: PageLimit = 50, cursor: Cursor = None
+    ) -> Page[SealedBlock]:
+        """List the sealed blocks of the journal, oldest or newest first.
 
         A copy of their heads outside the database proves later that nothing was rewritten.
         """
         self._names.require_unscoped("the journal")
 
         def read(after: Sequence[Any] | None) -> list[Seal]:
-            last = 0 if after is None else after[0]
-            return self._store.read(lambda tx: seal_list(tx, last, limit))
+            last = None if after is None else after[0]
+            if sort == "newest":
+                return self._store.read(lambda tx: seal_list_newest(tx, last, limit))
+            return self._store.read(lambda tx: seal_list(tx, last or 0, limit))
 
         return paged(
             self._names,
             "seals",
             read,
             cursor=cursor,
+            filters={"sort": sort},
             limit=limit,
             position=lambda seal: (seal.block,),
             record=seal_record,

@@ -304,10 +304,10 @@ def _pipelines(visit: Visit) -> TablePanel:
 
 
 def _seals(visit: Visit) -> TablePanel:
-    page = visit.client.views.seals(limit=5)
+    page = visit.client.views.seals(sort="newest", limit=5)
     return TablePanel(
         title="Seals of the journal",
-        note="the first five; penstock verify checks all",
+        note="the last five; penstock verify checks all",
         columns=[
             TableColumn(title="block"),
             TableColumn(title="head"),

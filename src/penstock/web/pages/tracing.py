@@ -169,7 +169,7 @@ def _entity(visit: Visit, entity: str) -> WebPage:
             *_box(visit),
             Filter(name="partition", label="partition", value=visit.get("partition") or ""),
         ],
-        top=[_entity_conclusion(newest)],
+        top=[entity_conclusion(newest)],
         main=[_entity_path(one, is_first=one is newest) for one in found.flows[:8]],
         choices=[Choice(label="more exist", href=visit.here(), is_current=False)]
         if found.has_more
@@ -177,13 +177,16 @@ def _entity(visit: Visit, entity: str) -> WebPage:
     )
 
 
-def _entity_conclusion(one: EntityFlow) -> ConclusionPanel:
+def entity_conclusion(one: EntityFlow) -> ConclusionPanel:
+    """Answer whether a change got through; in a flow that is open, it may still do so."""
     if one.reached_last:
         return ConclusionPanel(
             state="complete", text="Yes. It reached the last phase.", small=one.text
         )
     if one.reached_last is None:
-        return ConclusionPanel(state="running", text="Not yet.", small=one.text)
+        return ConclusionPanel(state="pending", text="Not known.", small=one.text)
+    if one.state == "OPEN":
+        return ConclusionPanel(state="waiting", text="Not yet.", small=one.text)
     return ConclusionPanel(state="failed", text="No.", small=one.text)
 
 
