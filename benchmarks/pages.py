@@ -182,16 +182,16 @@ def _paths(place: BenchDatabase) -> list[str]:
 
 def _pages(server: Server, place: BenchDatabase) -> dict[str, float]:
     """Return the 95th percentile of each page in milliseconds."""
-    people = _People(server)
+    sessions = _Sessions(server)
     paths = _paths(place)
     for path in paths:
-        people.see(path)
+        sessions.see(path)
     asked = paths * ASKED
     random.Random(3).shuffle(asked)
     samples: dict[str, list[float]] = {}
     for path in asked:
         began = time.perf_counter()
-        people.see(path)
+        sessions.see(path)
         samples.setdefault(_name(path), []).append((time.perf_counter() - began) * 1_000)
     return {name: percentile(found, 0.95) for name, found in samples.items()}
 
@@ -204,12 +204,12 @@ def _costs(site: Site, server: Server, place: BenchDatabase) -> dict[str, float]
     def spent() -> float:
         return cpu_seconds(server.pid) + (server_seconds(site) or 0.0)
 
-    people = _People(server)
+    sessions = _Sessions(server)
     costs = {}
     for path in _paths(place):
         before = spent()
         for _ in range(COSTED):
-            people.see(path)
+            sessions.see(path)
         costs[_name(path)] = round((spent() - before) / COSTED * 1_000, 1)
     return costs
 
@@ -266,14 +266,14 @@ class _Person:
         return response
 
 
-class _People:
+class _Sessions:
     """Sessions that take turns."""
 
     def __init__(self, server: Server) -> None:
         self._turns = itertools.cycle([_Person(server) for _ in range(SESSIONS)])
 
     def see(self, path: str) -> None:
-        """Ask for a page, and insist on it."""
+        """Request a page; fail unless it is served."""
         status, body = next(self._turns).get(path)
         assert status == 200, (path, status, body[:200])
 

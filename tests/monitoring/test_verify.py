@@ -427,7 +427,7 @@ class TestCommand:
         path.write_text(json.dumps({"message": {"data": data}, "subscription": "vault"}) + "\n")
         assert shell.json("verify", "--heads", str(path))["heads"] == 1
         path.write_text('{"block": 1, "head": "a"}\n{"block": 1, "head": "b"}\n')
-        assert "two heads of block 1" in shell("verify", "--heads", str(path)).err
+        assert "two different heads for block 1" in shell("verify", "--heads", str(path)).err
 
     def test_bad_heads(self, shell: Shell, tmp_path: Path) -> None:
         """A file of another form is refused before anything is checked."""

@@ -1,6 +1,7 @@
 """Tables of invalid input: refused alike on both engines, without changes or hangs."""
 
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -405,8 +406,8 @@ def raw(served: ServedApi, text: str) -> tuple[int, bytes]:
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=PATIENCE) as line:
         try:
             line.sendall(text.encode("latin-1"))
-            got = line.recv(65_536)
-            while b"\r\n\r\n" not in got and (more := line.recv(65_536)):
+            got = b""
+            while not _is_whole(got) and (more := line.recv(65_536)):
                 got += more
         except ConnectionError:
             return 0, b""
@@ -415,6 +416,13 @@ def raw(served: ServedApi, text: str) -> tuple[int, bytes]:
     status = int(got.split(b" ", 2)[1])
     assert status < 500 or status == 501, got
     return status, got
+
+
+def _is_whole(got: bytes) -> bool:
+    """Whether a response has arrived with its body, which may be sent after the head."""
+    head, is_separated, body = got.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    return bool(is_separated) and len(body) >= (int(length[1]) if length else 0)
 
 
 def _encoded(text: str) -> str:

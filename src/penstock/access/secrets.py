@@ -74,7 +74,7 @@ def _read(path: Path, name: str) -> str | None:
         if not path.is_file():
             return None
         if path.stat().st_size > BYTES_MAX:
-            raise _unknown(f'the file of secret "{name}" has more than {BYTES_MAX:,} bytes')
+            raise _unknown(f'the file for secret "{name}" has more than {BYTES_MAX:,} bytes')
         return path.read_text("utf-8").removesuffix("\n")
     except (OSError, ValueError) as error:
         raise _unknown(f'secret "{name}" cannot be read: {type(error).__name__}') from None

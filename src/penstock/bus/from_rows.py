@@ -1,4 +1,4 @@
-"""Records of topics, subscriptions, messages and deliveries from the rows of the store."""
+"""Conversion of store rows to records of topics, subscriptions, messages and deliveries."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class SubscriptionSettings(Record):
     ack_deadline: Seconds = field(
         name="ack_deadline_seconds", default_factory=lambda: seconds(MINUTE)
     )
-    """Time in which a consumer must settle a delivery before it is redelivered, in whole seconds
+    """Time that a consumer has to settle a delivery before it is redelivered, in whole seconds
     from 10 to 600.
     """
     min_backoff: Seconds = field(

@@ -79,7 +79,8 @@ class Batch(Sequence[Message]):
             unknown = found.keys() - {message.id for message in self}
             if unknown:
                 raise DeclarationError(
-                    f"the handler returned results not in the batch: {sorted(unknown)[:3]}"
+                    "the handler returned results for messages that are not in the batch: "
+                    f"{sorted(unknown)[:3]}"
                 )
         elif isinstance(value, list | tuple) and len(value) == len(self):
             found = {m.id: part for m, part in zip(self, value, strict=True)}

@@ -280,7 +280,7 @@ class PullWorker:
         return is_idle
 
     def run(self) -> None:
-        """Start, wait for SIGTERM, SIGINT or a call of `stop`, then stop."""
+        """Start, wait for SIGTERM, SIGINT or a call to `stop`, then stop."""
         with self._signals(), self._consumer.telemetry.serve():
             self.start()
             wait_for_handler(self._stop)

@@ -107,7 +107,7 @@ def parse(texts: dict[str, str]) -> tuple[dict[_Key, _Source], dict[_Key, str]]:
 class Statements(MutableMapping[str, Statement]):
     """The statements of one engine by name; each is rendered when it is first used.
 
-    A command uses a few of the hundreds that there are.
+    A command uses only a few of the several hundred statements.
     """
 
     def __init__(

@@ -39,11 +39,11 @@ class PendingResult(Protocol):
     """The future result of a statement; reading it waits for the response."""
 
     def rows(self) -> list[Row]:
-        """Return the rows of the statement's last text."""
+        """Return the rows of the statement's last SQL text."""
         ...
 
     def count(self) -> int:
-        """Return the number of rows affected by its last text."""
+        """Return the number of rows affected by the statement's last SQL text."""
         ...
 
 
@@ -70,7 +70,7 @@ class Tx(Protocol):
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> list[Row]:
-        """Run a named statement and return the rows of its last text."""
+        """Run a named statement and return the rows of its last SQL text."""
         ...
 
     def run(
@@ -79,7 +79,7 @@ class Tx(Protocol):
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement and return the number of rows its last text affected."""
+        """Run a named statement and return the number of rows its last SQL text affected."""
         ...
 
     def later(

@@ -271,7 +271,7 @@ class DiscardRequest(DeadLetterSelection):
     """Filters for the dead letters to discard, and the reason."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
-    """Reason for discarding them, stored as their resolution."""
+    """Reason for discarding the dead letters, stored as their resolution."""
 
 
 class ReplayedDeadLetter(Record):

@@ -223,7 +223,7 @@ class OutboxBacklog(Record):
     waiting: int
     """Number of messages that have not been published."""
     oldest_at: Time | None
-    """Time at which the oldest of them was written; null if none waits."""
+    """Time at which the oldest of these messages was written; null if there is none."""
 
 
 class JournalVerification(Record):

@@ -1,4 +1,4 @@
-"""Finding the adapter of an address: `duckdb:FILE`, `sqlite:FILE`, `postgresql://…`, `bigquery:…`.
+"""Finding the adapter for an address: `duckdb:FILE`, `sqlite:FILE`, `postgresql://…`, `bigquery:…`.
 
 Nothing is opened here. A library is imported when its first address is used; if it is missing, the
 error names the extra to install.

@@ -60,7 +60,8 @@ class BlastRadius(Record):
     flows: int
     """Number of flows that are opened or continued."""
     runs: int
-    """Number of runs that these start, excluding retries and the items of processors that fan out.
+    """Number of runs that these flows start, excluding retries and the items of processors that
+    fan out.
     """
     tables: list[str]
     """Tables that are written again, as their processors declare."""

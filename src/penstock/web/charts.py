@@ -31,7 +31,7 @@ class DataTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A rectangle: positions in percent."""
+    """A rectangle; its position and size are in percent."""
 
     x: float
     width: float

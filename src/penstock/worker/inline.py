@@ -44,7 +44,7 @@ class InlineWorker:
         return len(self._steps.held)
 
     def step(self) -> int:
-        """End runs that are done, start runs that fit, renew the session; return runs started."""
+        """End finished runs, start runs that fit, renew the session; return the number started."""
         steps, now = self._steps, self._steps.clock.monotonic()
         if now - self._heartbeat_at >= steps.options.heartbeat_us / SECOND:
             steps.heartbeat_once()

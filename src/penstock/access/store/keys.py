@@ -78,12 +78,12 @@ def key_touch(tx: Tx, key_id: int) -> bool:
 
 
 def secret_ensure(tx: Tx, name: str, value: str) -> str:
-    """Return the server secret of this name; create it with `value` if it does not exist."""
+    """Return the server secret with this name; create it with `value` if it does not exist."""
     return str(one(tx.rows("secret_ensure", {"name": name, "value": value}))[0])
 
 
 def secret_get(tx: Tx, name: str) -> str | None:
-    """Return the server secret of this name, or None."""
+    """Return the server secret with this name, or None."""
     row = first(tx.rows("secret_get", {"name": name}))
     return None if row is None else str(row[0])
 

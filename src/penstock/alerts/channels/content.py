@@ -64,7 +64,7 @@ class NoticeContent:
     alerts: tuple[AlertText, ...]
 
     def lines(self) -> list[str]:
-        """Return the text below the title, for people."""
+        """Return the human-readable lines below the title."""
         found = []
         for one in self.alerts[:SHOWN_MAX]:
             found.append(f"{one.severity} {one.sentence()}")

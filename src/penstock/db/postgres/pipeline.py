@@ -42,7 +42,7 @@ class StatementResult(Protocol):
     """The result of one statement."""
 
     def rows(self) -> list[Row]:
-        """Return its rows, as Python values."""
+        """Return the rows of the result as Python values."""
         ...
 
     def count(self) -> int:
@@ -296,7 +296,7 @@ class _Received:
         self._result = result
 
     def rows(self) -> list[Row]:
-        """Return its rows, as Python values."""
+        """Return the rows of the result as Python values."""
         return self._wire.load_rows(self._result)
 
     def count(self) -> int:

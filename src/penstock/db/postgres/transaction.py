@@ -37,11 +37,11 @@ class PostgresResult:
         self._ask = ask
 
     def rows(self) -> list[Row]:
-        """Return the rows of the statement's last text."""
+        """Return the rows of the statement's last SQL text."""
         return [] if self._ask is None else self._tx.with_result(self._ask).rows()
 
     def count(self) -> int:
-        """Return the number of rows affected by its last text."""
+        """Return the number of rows affected by the statement's last SQL text."""
         return 0 if self._ask is None else self._tx.with_result(self._ask).count()
 
 
@@ -96,7 +96,7 @@ class PostgresTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> list[Row]:
-        """Run a named statement and return the rows of its last text."""
+        """Run a named statement and return the rows of its last SQL text."""
         return self.later(name, params, batch).rows()
 
     def run(
@@ -105,7 +105,7 @@ class PostgresTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement and return the number of rows its last text affected."""
+        """Run a named statement and return the number of rows its last SQL text affected."""
         return self.later(name, params, batch).count()
 
     def later(

@@ -29,11 +29,11 @@ class SqliteResult:
         self._count = count
 
     def rows(self) -> list[Row]:
-        """Return the rows of the statement's last text."""
+        """Return the rows of the statement's last SQL text."""
         return self._rows
 
     def count(self) -> int:
-        """Return the number of rows affected by its last text."""
+        """Return the number of rows affected by the statement's last SQL text."""
         return self._count
 
 
@@ -74,7 +74,7 @@ class SqliteTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> list[Row]:
-        """Run a named statement and return the rows of its last text."""
+        """Run a named statement and return the rows of its last SQL text."""
         cursor = self._execute(name, params, batch)
         return [] if cursor is None else cast("list[Row]", cursor.fetchall())
 
@@ -84,7 +84,7 @@ class SqliteTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement and return the number of rows its last text affected."""
+        """Run a named statement and return the number of rows its last SQL text affected."""
         cursor = self._execute(name, params, batch)
         if cursor is None:
             return 0

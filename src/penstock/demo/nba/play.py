@@ -81,7 +81,7 @@ class DemoDriver:
         self._refresh(is_done=True)
 
     def go_on(self, seconds: float) -> None:
-        """Advance time after the day, so that replays and retries by a viewer are processed."""
+        """Advance time past the day's end, so that a user's replays and retries are processed."""
         self._scene.stage.step(int(seconds * SECOND))
         self._scene.deliver()
 

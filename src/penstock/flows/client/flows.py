@@ -102,8 +102,8 @@ ModeFilter = Annotated[
 StateFilter = Annotated[
     Literal["OPEN", "WAITING", "BLOCKED", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED"] | None,
     Meta(
-        description="Return only flows in this state; WAITING and BLOCKED: open flows with such a "
-        "phase."
+        description="Return only flows in this state; WAITING and BLOCKED select open flows with a "
+        "phase in that state."
     ),
 ]
 RiskFlag = Annotated[

@@ -50,7 +50,7 @@ def sub_flow_result(
 ) -> SubFlow | None:
     """Return the outcome of a wait; None if the run must be suspended for it.
 
-    A new wait is validated: errors of opening the flow are raised here.
+    A new wait is validated: errors that would prevent opening the flow are raised here.
     """
     found = _found(tx, held, wait_key)
     if found is not None:

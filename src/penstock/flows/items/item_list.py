@@ -138,7 +138,7 @@ def _key(value: Any, text: str, item_key: str | None, where: object) -> str:
         value = value[item_key]
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise InvalidItems(
-                f"expected {item_key!r} of {where} to be a text or a whole number, got "
+                f"expected {item_key!r} of {where} to be a string or a whole number, got "
                 f"{short_repr(value)}"
             )
         return str(value)

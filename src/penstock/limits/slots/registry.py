@@ -26,7 +26,7 @@ class StoreOwner(Protocol):
 
     @property
     def store(self) -> StoreView:
-        """The store that the client works on."""
+        """The store that the client reads and writes."""
         ...
 
     @property

@@ -184,7 +184,7 @@ def _read_heads(path: Path) -> dict[int, str]:
         for one in _head_records(path.read_bytes()):
             block, head = int(one["block"]), str(one["head"])
             if heads.setdefault(block, head) != head:
-                raise ValueError(f"two heads of block {block}")
+                raise ValueError(f"two different heads for block {block}")
     except (InvalidInput, AttributeError, TypeError, KeyError, ValueError, OSError) as error:
         fix = f"{error}." if isinstance(error, ValueError) else None
         raise InvalidInput("--heads", expected, str(path), fix) from None

@@ -45,7 +45,7 @@ class AuditBacklog(Record):
     backlog: int
     """Number of rows, counted up to 100,000 for each log."""
     oldest_at: Time | None
-    """Time of the oldest of them; null if there is none."""
+    """Time of the oldest of these rows; null if there is none."""
     error: str | None
     """Why the last attempt to ship failed; null if it did not."""
 

@@ -134,8 +134,8 @@ class ProcessorOptions(TypedDict, total=False):
     or a function of the flow. Default: a single run.
     """
     item_key: str
-    """Field of the items that identifies them. Default: the item itself if it is a text or number,
-    otherwise its content.
+    """Field of the items that identifies them. Default: the item itself if it is a string or a
+    number, otherwise its content.
     """
     min_items: float
     """Share of the items that must succeed; with fewer, the processor fails. Default: 1."""

@@ -123,7 +123,7 @@ class Phase:
         `max_duration` applies; 60 minutes if neither is set. runs: where it executes. "auto" is a
         thread for `def` and the worker's event loop for `async def`; "process" is a child process,
         for CPU-bound work. `ProcessorOptions` in `pipelines.declare.declaration_options` describes
-        the other options, such as `needs`. kind: with "http" and a `url`, the same as `http`.
+        the other options, such as `needs`. kind: with "http" and a `url`, equivalent to `http`.
         """
         if kind != "function" or "url" in options:
             if kind != "http" or (pool, runs) != (DEFAULT_POOL, "auto"):
@@ -231,7 +231,7 @@ class Phase:
         if terms.collect is not None and runs not in ("thread", "async"):
             raise DeclarationError(
                 f"{where}: collect passes several runs to one call of a function in the worker, "
-                f"which runs={runs!r} cannot do; remove one of the two options."
+                f"which runs={runs!r} does not support; remove one of the two options."
             )
         made = Processor(
             pipeline=self._pipeline.name,

@@ -55,7 +55,7 @@ def open_client(address: BigQueryAddress, library: Any) -> Any:
 
 
 def google_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that a call of the library raises."""
+    """Return the exceptions that a call to the library raises."""
     try:
         from google.api_core.exceptions import GoogleAPIError  # optional, like the library itself
         from google.auth.exceptions import GoogleAuthError  # the same

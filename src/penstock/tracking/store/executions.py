@@ -29,14 +29,14 @@ def executions_of(
     after: Position | None = None,
     limit: int = 100,
 ) -> list[ExecutionRow]:
-    """Return the executions of one cause, newest first."""
+    """Return the executions that one cause led to, newest first."""
     return _merged(tx, _sources(ids), customer_key, after or Position(), limit)
 
 
 def executions_outside(
     tx: Tx, ids: TracedIds, customer_key: CustomerKey | None, *, gone: set[int], limit: int
 ) -> list[ExecutionRow]:
-    """Return the single runs and deliveries of one cause, newest first.
+    """Return the single runs and deliveries that one cause led to, newest first.
 
     gone: flows that are no longer stored, whose runs and reports are included.
     """
@@ -50,7 +50,7 @@ def executions_outside(
 
 
 def _sources(ids: TracedIds) -> list[_Source]:
-    """Return the statements that list the executions of one cause."""
+    """Return the statements that list the executions that one cause led to."""
     gates = [*ids.flows, *(-run for run in (*ids.live_runs, *ids.ended_runs))]
     return [
         ("execution_list_logged", {"correlations": list(ids.correlations)}, ("run", "report")),
