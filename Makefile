@@ -29,7 +29,7 @@ demo: $(STAMP) ## Simulate a day of pipeline runs in your terminal: late data, f
 	$(BIN)/python -m penstock demo
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not slow and not seeded" $(TESTS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not slow and not seeded and not repository" $(TESTS)
 
 test-all: $(STAMP) ## Run all tests of this environment, the slow ones too, each with its full effort
 	PENSTOCK_TEST_FULL=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not gcp" --timeout 1200 $(TESTS)
@@ -82,10 +82,11 @@ explore: $(STAMP) ## Look for counterexamples of the rules at random, with many 
 		tests/flows/gates tests/flows/test_cascade_properties.py tests/runs/test_attempt_result.py \
 		tests/runs/test_queue_model.py tests/bus $(TESTS)
 
-check: $(STAMP) ## Check formatting, lint and types
+check: $(STAMP) ## Check formatting, lint, types, and our own rules for every file
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy $(CODE)
+	$(BIN)/python -m pytest -q -n 2 -m repository tests/tidy
 
 fix: $(STAMP) ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix $(CODE)

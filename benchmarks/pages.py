@@ -3,9 +3,9 @@
 The database of `trace` (10,000,000 executions on PostgreSQL, 1,000,000 on SQLite) with 50,000
 configs and 1,000,000 dead letters besides. Every page is requested in random order: the figures are
 the time until the response has arrived, and the CPU of server and database. A response other than
-200 ends the benchmark; several sessions take turns, because each has a rate. Then 200 viewers hold
-streams of hints while runs are cancelled: the figure is the CPU of the server, with the streams
-alone and with every viewer fetching its fragment after a hint, as browsers do.
+200 ends the benchmark; requests alternate between sessions, because each session has a rate. Then
+200 viewers hold streams of hints while runs are cancelled: the figure is the CPU of the server,
+with the streams alone and with every viewer fetching its fragment after a hint, as browsers do.
 """
 
 from __future__ import annotations
@@ -267,14 +267,14 @@ class _Person:
 
 
 class _Sessions:
-    """Sessions that take turns."""
+    """Several sessions, used one after another."""
 
     def __init__(self, server: Server) -> None:
-        self._turns = itertools.cycle([_Person(server) for _ in range(SESSIONS)])
+        self._persons = itertools.cycle([_Person(server) for _ in range(SESSIONS)])
 
     def see(self, path: str) -> None:
         """Request a page; fail unless it is served."""
-        status, body = next(self._turns).get(path)
+        status, body = next(self._persons).get(path)
         assert status == 200, (path, status, body[:200])
 
 

@@ -50,6 +50,11 @@ ENGINES = (
     pytest.param("sqlite", id="sqlite"),
     pytest.param("postgres", id="postgres", marks=pytest.mark.postgres),
 )
+BRIEF_ENGINES = (
+    ENGINES[0],
+    pytest.param("postgres", id="postgres", marks=(pytest.mark.postgres, pytest.mark.slow)),
+)
+"""For long tests of what lies above the store: `make test` runs them on SQLite alone."""
 PLAIN = pytest.param("postgres-plain", id="postgres-plain", marks=pytest.mark.postgres)
 """PostgreSQL through psycopg's cursors, without the pipeline."""
 ALL_ENGINES = (*ENGINES, PLAIN, pytest.param("memory", id="sqlite-memory"))

@@ -26,7 +26,7 @@ from penstock.server.listener import ApiServer
 from tests.cli.alert_commands import ALERT_REFUSED, ALERT_WRITES
 from tests.cli.reads import READ_AT, READS
 from tests.cli.shop import broken, hello, pair
-from tests.conftest import ENGINES
+from tests.conftest import BRIEF_ENGINES
 from tests.kits.databases import Databases
 
 BUS_FILES = Path(__file__).parent / "bus_files"
@@ -134,7 +134,7 @@ def served(url: str) -> Iterator[Pair]:
         server.stop()
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=BRIEF_ENGINES)
 def populated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Pair, dict[str, str]]]:

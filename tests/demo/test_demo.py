@@ -102,6 +102,7 @@ def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not result.stdout  # nothing is announced
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [

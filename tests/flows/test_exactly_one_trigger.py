@@ -16,6 +16,7 @@ from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import CompletionReport
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
+from tests.kits.effort import effort
 from tests.kits.flows import DAY, Stage, work
 
 WIDE = 100
@@ -35,7 +36,7 @@ def wide() -> Pipeline:
     return made
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(1, 3)))
 def test_a_hundred_completions_reported_three_times(
     store: Store, open_store: OpenStore, clock: VirtualClock, seed: int
 ) -> None:

@@ -20,6 +20,7 @@ from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched
 from tests.interleaving.test_services import tick
 from tests.kits.configs import create_config
+from tests.kits.effort import effort
 
 pytestmark = pytest.mark.postgres
 
@@ -120,7 +121,7 @@ def test_two_last_completers_do_not_miss_each_other(scene_stage: Stage) -> None:
         acts = [finish_act([first]), finish_act([second]), orchestrate("o1"), orchestrate("o2")]
         return acts, lambda _outcomes: settled(stage, 2)
 
-    assert explore(stage.arena, scene, range(60)) > 20
+    assert explore(stage.arena, scene, range(effort(24, 60))) > effort(8, 20)
 
 
 @pytest.mark.seeded
@@ -162,7 +163,7 @@ def test_both_at_once_with_one_orchestrator(scene_stage: Stage) -> None:
         acts = [finish_act([first]), orchestrate("o1"), finish_act([second])]
         return acts, lambda _outcomes: settled(stage, 2)
 
-    assert exhaust(stage.arena, scene, 80) > 20
+    assert exhaust(stage.arena, scene, effort(30, 80)) > effort(8, 20)
 
 
 def test_probes_of_two_orchestrators(scene_stage: Stage) -> None:
@@ -181,7 +182,7 @@ def test_probes_of_two_orchestrators(scene_stage: Stage) -> None:
 
         return [orchestrate("o1"), orchestrate("o2")], check
 
-    assert explore(stage.arena, scene, range(40)) > 10
+    assert explore(stage.arena, scene, range(effort(16, 40))) > effort(4, 10)
 
 
 def test_reports_that_open_a_flow(scene_stage: Stage) -> None:
@@ -201,7 +202,7 @@ def test_reports_that_open_a_flow(scene_stage: Stage) -> None:
 
         return acts, check
 
-    assert explore(stage.arena, scene, range(40)) > 10
+    assert explore(stage.arena, scene, range(effort(16, 40))) > effort(4, 10)
 
 
 def test_the_next_queued_flow_starts(scene_stage: Stage) -> None:
@@ -230,4 +231,4 @@ def test_the_next_queued_flow_starts(scene_stage: Stage) -> None:
 
         return [tick, orchestrate("o1")], check
 
-    assert explore(stage.arena, scene, range(60)) > 15
+    assert explore(stage.arena, scene, range(effort(24, 60))) > effort(6, 15)

@@ -18,6 +18,7 @@ from penstock.flows.records import FlowRequest
 from tests.harness.interleaving import Act, InterleavingFailed, Outcome, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import patched
+from tests.kits.effort import effort
 
 pytestmark = pytest.mark.postgres
 
@@ -83,7 +84,7 @@ def test_two_orchestrators_create_each_run_once(scene_stage: Stage) -> None:
         return [orchestrate("o1"), orchestrate("o2")], check
 
     with patch.multiple(item_list, BATCH=2, FIRST_BATCH=1):
-        assert explore(stage.arena, scene, range(40)) > 10
+        assert explore(stage.arena, scene, range(effort(16, 40))) > effort(4, 10)
 
 
 @pytest.mark.seeded
@@ -136,7 +137,7 @@ def test_last_items_do_not_miss_each_other(scene_stage: Stage) -> None:
 
         return acts, check
 
-    assert explore(stage.arena, scene, range(40)) > 15
+    assert explore(stage.arena, scene, range(effort(16, 40))) > effort(6, 15)
 
 
 def test_a_cancellation_leaves_no_runs(scene_stage: Stage) -> None:
@@ -163,4 +164,4 @@ def test_a_cancellation_leaves_no_runs(scene_stage: Stage) -> None:
         return [orchestrate("o1"), cancel], check
 
     with patch.multiple(item_list, BATCH=2, FIRST_BATCH=1):
-        assert explore(stage.arena, scene, range(40)) > 10
+        assert explore(stage.arena, scene, range(effort(16, 40))) > effort(4, 10)

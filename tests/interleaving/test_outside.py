@@ -28,6 +28,7 @@ from penstock.runs.records import Submission
 from penstock.runs.sweeper import Sweeper
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage
+from tests.kits.effort import effort
 
 pytestmark = pytest.mark.postgres
 
@@ -109,7 +110,7 @@ def test_a_report_against_the_sweep(stage: Stage) -> None:
         complete = by(stage, lambda w: w.complete(one.run.run_id, W1, token=one.run.token))
         return [complete, sweep, sweep], check
 
-    assert explore(stage.arena, scene, range(40)) > 5
+    assert explore(stage.arena, scene, range(effort(16, 40))) > effort(3, 5)
 
 
 @pytest.mark.parametrize("start", [True, False], ids=["running", "claimed"])
@@ -135,7 +136,7 @@ def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
         heartbeat = by(stage, lambda w: w.heartbeat(run_id, W1, token=one.run.token))
         return [heartbeat, sweep, sweep], check
 
-    assert explore(stage.arena, scene, range(40)) > 5
+    assert explore(stage.arena, scene, range(effort(16, 40))) > effort(3, 5)
 
 
 def test_a_start_against_a_cancel(stage: Stage) -> None:
@@ -157,7 +158,7 @@ def test_a_start_against_a_cancel(stage: Stage) -> None:
 
         return [by(stage, lambda w: w.start(run_id, W1)), cancel], check
 
-    assert exhaust(stage.arena, scene, 200) > 1
+    assert exhaust(stage.arena, scene, effort(60, 200)) > 1
 
 
 def test_a_call_and_its_repeat_at_once(stage: Stage) -> None:

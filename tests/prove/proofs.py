@@ -132,6 +132,7 @@ def _suite(name: str, shows: str, minutes: float, *words: str) -> Proof:
         shows=shows,
         minutes=minutes,
         command=lambda _: _pytest(*words),
+        environment=lambda _: {"PENSTOCK_TEST_FULL": "1"},
         bars=(*zero("failed", "error"), Bar("passed", "at least", 1)),
         shown=("passed", "failed", "skipped"),
     )

@@ -83,7 +83,13 @@ class Project:
             process.communicate(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(one, marks=() if one == "daily" else pytest.mark.slow, id=one)
+        for one in TEMPLATES
+    ],
+)
 def test_readme_is_true(template: str, tmp_path: Path) -> None:
     """Every command of a project's README succeeds, its test included."""
     project = Project(tmp_path / "sales", template)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kits.effort import effort
+
 _TWO_STEPS = """
 import penstock.flows.orchestrator as service
 from tests.harness.crashing import main
@@ -38,7 +40,7 @@ def test_sqlite(tmp_path: Path) -> None:
     """Killed at some points, before or after a commit, a flow completes."""
     where = str(tmp_path / "crash.db")
     done = _run("-m", "tests.harness.crashing", "--engine", "sqlite", "--where", where,
-                  "--every", "23")  # fmt: skip
+                  "--every", effort("41", "23"))  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing lost or duplicated" in done.stdout
 
@@ -47,7 +49,7 @@ def test_sqlite(tmp_path: Path) -> None:
 def test_postgres(pg_migrated_dsn: str) -> None:
     """The same on PostgreSQL; `make crash` tries all points of both."""
     done = _run("-m", "tests.harness.crashing", "--engine", "postgres",
-                  "--where", pg_migrated_dsn, "--every", "23")  # fmt: skip
+                  "--where", pg_migrated_dsn, "--every", effort("41", "23"))  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
 

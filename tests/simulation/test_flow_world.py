@@ -17,7 +17,7 @@ from penstock.testing.simulate import histories
 from penstock.testing.simulate.histories import SimulationFailed, run_seed
 from tests.kits.effort import effort
 
-SEEDS = range(effort(3, 6))
+SEEDS = range(effort(2, 6))
 
 
 def _work(run: object) -> None:
@@ -82,7 +82,7 @@ def _broken(check: Callable[[], object]) -> SimulationFailed:
 
 
 def _some_seeds() -> None:
-    for seed in range(effort(6, 12)):
+    for seed in range(effort(3, 12)):
         run_seed(seed, [shop()])
 
 

@@ -20,7 +20,7 @@ from penstock.access.api_keys import Permission, Role
 from penstock.assembly.routes import ROUTES as DECLARED
 from penstock.server.routing.binding import record_of
 from penstock.server.routing.declare import ApiRoute
-from tests.conftest import ENGINES
+from tests.conftest import BRIEF_ENGINES
 from tests.kits.served import Serve
 from tests.server.flow_scene import TODAY
 from tests.server.kit import Reply
@@ -33,7 +33,7 @@ NAMED: Final = re.compile(rf'customer_id"?[=:] ?"?{B}\b|/customers/{B}\b')
 """A request that names the other customer itself."""
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=BRIEF_ENGINES)
 def databases(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Databases]:
     """Return both databases on one engine."""
     with serve(request.param) as alone, serve(request.param) as beside:

@@ -7,9 +7,12 @@ what was parsed.
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.tidy import files, references, retired, words
 from tests.tidy.deadlines import short_deadlines
 
+pytestmark = pytest.mark.repository
 ROOT = Path(__file__).parents[2]
 CODE_FOLDERS = ("src/", "tests/", "benchmarks/", "examples/")
 READ = {

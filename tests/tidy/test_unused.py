@@ -38,11 +38,13 @@ def found() -> set[str]:
     return {name for name in names if not name.startswith("penstock.testing.")}  # the test kit
 
 
+@pytest.mark.repository
 def test_every_definition_is_used(found: set[str]) -> None:
     """The package uses what it defines; remove a rule that has no caller, or call it."""
     assert sorted(found - SEAMS - PENDING) == []
 
 
+@pytest.mark.repository
 def test_exemptions_are_needed(found: set[str]) -> None:
     """An exemption goes when its definition is used."""
     assert sorted((SEAMS | PENDING) - found) == []

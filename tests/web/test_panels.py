@@ -181,7 +181,7 @@ def test_the_last_day_in_small_lines(served: ServedApi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reached_last", "state", "answer"),
+    ("reached_last", "state", "text"),
     [
         (True, "COMPLETE", "Yes. It reached the last phase."),
         (False, "OPEN", "Not yet."),
@@ -191,7 +191,7 @@ def test_the_last_day_in_small_lines(served: ServedApi) -> None:
     ],
 )
 def test_an_entity_in_an_open_flow_may_still_get_through(
-    reached_last: bool | None, state: str | None, answer: str
+    reached_last: bool | None, state: str | None, text: str
 ) -> None:
     """A flow that goes on is no failure, and of one that is no longer stored nothing is known."""
     flow = EntityFlow(
@@ -206,7 +206,7 @@ def test_an_entity_in_an_open_flow_may_still_get_through(
         text="",
         phases=[],
     )
-    assert entity_conclusion(flow).text == answer
+    assert entity_conclusion(flow).text == text
 
 
 def test_the_system_page_shows_the_installation(served: ServedApi) -> None:
