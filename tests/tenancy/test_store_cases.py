@@ -438,7 +438,7 @@ def test_a_claim_takes_own_runs_only(tenants: Tenants) -> None:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("kind", ["postgres", "plain"])
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("plain", marks=pytest.mark.slow)])
 def test_row_level_security_alone(tenants: Tenants) -> None:
     """Without the client's filters, the database still isolates bravo's objects."""
     unbound = Client(tenants.store.scoped(CustomerKey(tenants.acme.number)), actor="unfiltered")

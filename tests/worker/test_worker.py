@@ -27,6 +27,7 @@ from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_close, session_list
 from penstock.runs.store.runs import run_cancel_request
 from penstock.worker.context import Result, RunContext
+from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.worker import Worker, WorkerOptions
 from tests.worker import process_bodies
 from tests.worker.kit import SECOND, Running, loop_until, run_of, submit, wait_set
@@ -500,8 +501,18 @@ class TestSession:
 class TestDrain:
     """Draining a worker."""
 
-    def test_running_runs_are_awaited_and_the_rest_is_released(self, store: SqliteStore) -> None:
+    def test_running_runs_are_awaited_and_the_rest_is_released(
+        self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         pipeline, go, inside = Pipeline("drain"), threading.Event(), threading.Semaphore(0)
+        stop = ThreadExecutor.stop
+
+        def stop_and_go(executor: ThreadExecutor) -> None:
+            """Let the running ones end only when no other can start."""
+            stop(executor)
+            go.set()
+
+        monkeypatch.setattr(ThreadExecutor, "stop", stop_and_go)
 
         @pipeline.processor
         def work(run: RunContext) -> None:
@@ -518,7 +529,6 @@ class TestDrain:
                 assert inside.acquire(timeout=60)
             stopper = threading.Thread(target=running.worker.stop)
             stopper.start()
-            go.set()
             stopper.join(60)
             assert not stopper.is_alive()
         states = [run_of(store, run_id).state for run_id in ids]
