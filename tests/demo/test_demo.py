@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
@@ -12,10 +12,12 @@ from click.testing import CliRunner
 from penstock import Pipeline
 from penstock.assembly.process import run_pending
 from penstock.assembly.settings import load
+from penstock.audit.telemetry import Events
 from penstock.cli import cli
 from penstock.core.clock import SECOND, parse_iso
 from penstock.demo.claims import Claim
 from penstock.demo.dashboard import Audience
+from penstock.demo.nba.play import DemoDriver
 from penstock.demo.saas import world
 from penstock.demo.saas.performance import DemoOptions, run_demo
 from penstock.demo.saas.report import Facts, Report
@@ -175,3 +177,15 @@ def test_driven_clock() -> None:
     clock = SimulatedClock(5 * SECOND)
     clock.sleep(2.5)
     assert (clock.now(), clock.monotonic()) == (7_500_000, 2.5)
+
+
+def test_alerts_are_evaluated_after_the_day() -> None:
+    """While the dashboard stays open, an alert about what was repaired is resolved in seconds."""
+    stepped: list[int] = []
+    kept: list[int] = []
+    stage = SimpleNamespace(step=stepped.append, upkeep=lambda: kept.append(len(stepped)))
+    scene: Any = SimpleNamespace(stage=stage, deliver=lambda: None)
+    driver = DemoDriver(scene, Events(), 1.0, lambda _: None)
+    for _ in range(25):
+        driver.go_on(1.0)
+    assert kept == [10, 20]

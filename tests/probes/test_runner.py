@@ -246,6 +246,9 @@ class TestBounded:
             (found,) = probes.probe(ProbeRequest(dependencies=[need], partition=DAY))
             assert "warehouse: expected duckdb:FILE" in (found.error or "")
             assert "tiger" not in (found.error or "")
+        named = BOX.with_defaults("game_date", "shop")
+        (found,) = probes.probe(ProbeRequest(dependencies=[named], partition=DAY))
+        assert "PENSTOCK_WAREHOUSES=shop=ADDRESS" in (found.error or ""), "a name has no address"
         probes.close()
 
     def test_named_warehouses(self, clock: VirtualClock, file: Path) -> None:

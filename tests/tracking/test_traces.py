@@ -133,6 +133,11 @@ def test_ids_of_other_systems(stage: Stage) -> None:
         True,
         "nba 2025-11-16 reached out, the last phase.",
     )
+    publish(stage, attributes={"correlation_id": "c1"})
+    left = stage.client.diagnostics.trace("c1")
+    reached, _, rest = left.summary.partition(" Missing: message ")
+    assert (left.reached_last, reached) == (True, found.summary)
+    assert "to consumer: not handled" in rest
     message_id = publish(stage, dedupe_id="sender-1")
     assert message_id in stage.client.diagnostics.trace("sender-1").steps[0].text
 

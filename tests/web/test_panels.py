@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,13 @@ from penstock.audit.store.alerts import alert_open
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.flows.explain.records import EntityFlow
+from penstock.flows.gates.verdict import Verdict
 from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get, limit_quota
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
 from penstock.monitoring.health_refresher import HealthRefresher
 from penstock.monitoring.system.store import ticks_put
+from penstock.web.pages.flows.flow import shown_gates
 from penstock.web.pages.tracing import entity_conclusion
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
@@ -207,6 +211,32 @@ def test_an_entity_in_an_open_flow_may_still_get_through(
         phases=[],
     )
     assert entity_conclusion(flow).text == text
+
+
+def test_gates_that_waited_come_first() -> None:
+    """Of an ended flow, the gates that held it up are shown, and of degraded ones the first."""
+    start = datetime(2025, 12, 31, tzinfo=UTC)
+    verdicts = [
+        ("scrape", Verdict.WAIT),
+        ("scrape", Verdict.PROCEED),
+        ("raw", Verdict.PROCEED_DEGRADED),
+        ("predict", Verdict.PROCEED_DEGRADED),
+        ("publish", Verdict.PROCEED),
+        ("grading", Verdict.PROCEED),
+    ]
+    made: list[Any] = [
+        SimpleNamespace(
+            phase=phase,
+            processor=None,
+            verdict=verdict,
+            dependencies=["a table"],
+            decided_at=start + timedelta(minutes=n),
+        )
+        for n, (phase, verdict) in enumerate(verdicts)
+    ]
+    shown = [one.phase for one in shown_gates(made)]
+    assert shown == ["raw", "predict", "scrape", "grading", "publish"]
+    assert next(one for one in shown_gates(made) if one.phase == "scrape").verdict == "PROCEED"
 
 
 def test_the_system_page_shows_the_installation(served: ServedApi) -> None:

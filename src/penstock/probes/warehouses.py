@@ -32,7 +32,13 @@ def open_warehouse(address: str, field: str = "warehouse") -> Warehouse:
     """Return the adapter of an address; InvalidInput names the field and how to fix it."""
     scheme, colon, rest = address.partition(":")
     adapter = ADAPTERS.get(scheme)
-    if adapter is None or not colon or not rest:
+    if not colon:
+        fix = (
+            f"If {address} is the name of a warehouse, this process needs its address: set "
+            f"PENSTOCK_WAREHOUSES={address}=ADDRESS, or warehouses in penstock.toml."
+        )
+        raise InvalidInput(field, EXPECTED, redacted(address, address), fix)
+    if adapter is None or not rest:
         raise InvalidInput(field, EXPECTED, redacted(address, address))
     return adapter(address, rest, field)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BUSY_US: Final = MINUTE
 IDLE_US: Final = 15 * MINUTE
+UPKEEP_SECONDS: Final = 10.0
+"""How often alerts are evaluated while the dashboard stays open after the day."""
 STEPS: Final = 420
 """Approximate number of steps in a day, with the three answers; each takes the same real time."""
 LEASE_US: Final = 60 * MINUTE
@@ -65,6 +67,7 @@ class DemoDriver:
         self._known: dict[tuple[str, str], str] = {}
         self._answered = self._answered_at = 0
         self._steps = 0
+        self._since_upkeep = 0.0
         events.subscribe(self._on_event)
 
     def run(self) -> None:
@@ -81,9 +84,16 @@ class DemoDriver:
         self._refresh(is_done=True)
 
     def go_on(self, seconds: float) -> None:
-        """Advance time past the day's end, so that a user's replays and retries are processed."""
-        self._scene.stage.step(int(seconds * SECOND))
+        """Advance time past the day's end, so that a user's replays and retries are processed, and
+        alerts about what was repaired are resolved.
+        """
+        stage = self._scene.stage
+        stage.step(int(seconds * SECOND))
         self._scene.deliver()
+        self._since_upkeep += seconds
+        if self._since_upkeep >= UPKEEP_SECONDS:
+            self._since_upkeep = 0.0
+            stage.upkeep()
 
     def stop(self) -> None:
         """Stop the workers."""

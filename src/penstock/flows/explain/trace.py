@@ -72,9 +72,13 @@ def trace(
     ended = [run for run in executions if run.ended_at is not None]
     steps += [_execution(run) for run in _without_most_items(ended, flows)]
     steps += outside_steps(outside)
-    absences += outside_absences(outside, now)
+    left = list(outside_absences(outside, now))
+    absences += left
     steps.sort(key=lambda step: (step.at, ORDER.index(step.kind)))
     reached, summary = _verdict(flows, absences)
+    if reached and left:
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        summary += f" Missing: {left[0].text}{more}."
     return Trace(
         steps=tuple(steps), absences=tuple(absences), reached_last=reached, summary=summary
     )

@@ -136,6 +136,10 @@ def _trace(visit: Visit, cause: str, found: FlowTrace) -> WebPage:
 
 
 def _conclusion(found: FlowTrace) -> ConclusionPanel:
+    if found.reached_last and found.missing:
+        return ConclusionPanel(
+            state="degraded", text="Yes, but something is missing.", small=found.summary
+        )
     if found.reached_last:
         return ConclusionPanel(state="complete", text="Yes.", small=found.summary)
     if found.reached_last is None:

@@ -10,6 +10,7 @@ from penstock.core.errors import PenstockError
 from penstock.detection.records import FlowRisk
 from penstock.flows.explain.records import ExplainedPhase, FlowExplanation, Suggestion
 from penstock.flows.gates.records import GateDecision, GateDependency
+from penstock.flows.gates.verdict import Verdict
 from penstock.flows.records import Flow, FlowDetail
 from penstock.web.links import page_of
 from penstock.web.pages.data import journal_text
@@ -172,7 +173,7 @@ def flow(visit: Visit) -> WebPage:
         main=[
             why,
             timeline(visit, detail, order, risk),
-            *(_gate(visit, detail, decision) for decision in _latest(detail.decisions)[:2]),
+            *(_gate(visit, detail, decision) for decision in shown_gates(detail.decisions)[:2]),
             _decisions(detail),
         ],
         side=[
@@ -329,13 +330,26 @@ def _facts(detail: FlowDetail) -> FactsPanel:
     return FactsPanel(title="Facts", facts=facts)
 
 
-def _latest(decisions: list[GateDecision]) -> list[GateDecision]:
-    """Return the newest decision of each gate that has evidence, blocking ones first."""
+def shown_gates(decisions: list[GateDecision]) -> list[GateDecision]:
+    """Return the newest decision of each gate that has evidence.
+
+    Gates that block come first, then those that waited or started degraded on the way, of which
+    the first is the cause of the others.
+    """
     newest: dict[tuple[str, str | None], GateDecision] = {}
+    worst: dict[tuple[str, str | None], int] = {}
     for one in sorted(decisions, key=lambda one: one.decided_at):
-        newest[(one.phase, one.processor)] = one
-    shown = [one for one in newest.values() if one.dependencies]
-    return sorted(shown, key=lambda one: (one.verdict.rank, -one.decided_at.timestamp()))
+        gate = (one.phase, one.processor)
+        newest[gate] = one
+        worst[gate] = min(one.verdict.rank, worst.get(gate, one.verdict.rank))
+    shown = [gate for gate, one in newest.items() if one.dependencies]
+
+    def order(gate: tuple[str, str | None]) -> tuple[int, int, float]:
+        at = newest[gate].decided_at.timestamp()
+        is_whole = worst[gate] == Verdict.PROCEED.rank
+        return newest[gate].verdict.rank, worst[gate], -at if is_whole else at
+
+    return [newest[gate] for gate in sorted(shown, key=order)]
 
 
 def _gate(visit: Visit, detail: FlowDetail, decision: GateDecision) -> GatePanel:
@@ -371,7 +385,7 @@ def _gate(visit: Visit, detail: FlowDetail, decision: GateDecision) -> GatePanel
         word=word(decision.verdict),
         note=f"rule {decision.rule} · {visit.clock(decision.decided_at)}",
         count=plural(len(same), "decision"),
-        text=" ".join(decision.reasons[:2]),
+        text=" ".join([*decision.reasons[:2], *(f"{one}." for one in decision.warnings[:2])]),
         figures=figures,
         columns=[
             TableColumn(title="checked"),
