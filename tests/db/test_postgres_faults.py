@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from penstock.access.store import registry
 from penstock.core.errors import StoreUnavailable
+from penstock.db import migrate
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Single, Tx
 from penstock.testing.postgres.server import PostgresServer
@@ -190,6 +193,62 @@ def test_listener_reconnects(own_server: PostgresServer, own_store: PostgresStor
     waiter.wait(0)
     assert hint_arrives()
     other.close()
+
+
+def test_a_deadlocked_migration_starts_again(
+    own_server: PostgresServer, own_store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration that deadlocks with the work of another process is applied after it."""
+    dsn = own_server.dsn("faults")
+    script = (
+        "SET LOCAL deadlock_timeout = '10ms'; LOCK TABLE configs; "
+        "SELECT pg_advisory_xact_lock(4242); LOCK TABLE runs"
+    )
+    made = SimpleNamespace(number=9_999, name="new")
+    monkeypatch.setattr(migrate, "missing", lambda *_: [made])
+    monkeypatch.setattr(migrate, "scripts", lambda _: [script])
+    monkeypatch.setattr(migrate, "record_sql", lambda *_: "SELECT 1")
+    tries: list[None] = []
+    once = PostgresStore._migrate_once
+
+    def counted(store: PostgresStore) -> list[str]:
+        tries.append(None)
+        return once(store)
+
+    monkeypatch.setattr(PostgresStore, "_migrate_once", counted)
+    with (
+        psycopg.connect(dsn, autocommit=True) as gate,
+        psycopg.connect(dsn) as worker,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        gate.execute("SELECT pg_advisory_lock(4242)")
+        worker.execute("SET deadlock_timeout = '600s'; LOCK TABLE runs IN ACCESS SHARE MODE")
+        migrated = threads.submit(own_store.migrate)
+        _until_waiting(gate, 1)  # the migration, for the gate
+        working = threads.submit(_lock_and_commit, worker)
+        _until_waiting(gate, 2)  # the worker, for the migration
+        gate.execute("SELECT pg_advisory_unlock(4242)")
+        working.result(60)
+        assert migrated.result(60) == ["9999_new"]
+    assert len(tries) >= 2
+
+
+def _lock_and_commit(worker: psycopg.Connection) -> None:
+    worker.execute("LOCK TABLE configs IN ACCESS SHARE MODE")
+    worker.commit()
+
+
+def _until_waiting(watcher: psycopg.Connection, count: int) -> None:
+    pause = threading.Event()
+    for _ in range(6_000):
+        found = watcher.execute(
+            "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+            "WHERE NOT l.granted AND d.datname = current_database()"
+        ).fetchone()
+        if found is not None and found[0] >= count:
+            return
+        pause.wait(0.01)
+    pytest.fail(f"fewer than {count} transactions wait")
 
 
 def test_deadlock_is_repeated(own_store: PostgresStore) -> None:

@@ -178,21 +178,34 @@ class PostgresStore:
         return self._wakes.listen(channels)
 
     def migrate(self) -> list[str]:
-        """Apply missing migrations; return their names."""
-        try:
-            with self._pool.connection() as connection, connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-                connection.execute(migrate.BOOKKEEPING)
-                applied = connection.execute(migrate.APPLIED).fetchall()
-                pending = migrate.missing("postgres", cast("Any", applied))
-                scripts = migrate.scripts(pending)
-                for migration, script in zip(pending, scripts, strict=True):
-                    connection.execute(script)
-                    record = migrate.record_sql(migration, self._system.now())
-                    connection.execute(record)
-                (has_entered,) = connection.execute("SELECT enter_cluster()").fetchone() or (False,)
-        except psycopg.Error as error:
-            raise _translated(error) from error
+        """Apply missing migrations, all or none; return their names.
+
+        Other processes may keep working: a deadlock with one of them rolls all back, and the
+        migrations start again.
+        """
+        last: Exception | None = None
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return self._migrate_once()
+            except pgerrors.DeadlockDetected as error:
+                last = error
+                self._back_off(attempt)
+            except psycopg.Error as error:
+                raise _translated(error) from error
+        raise StoreBusy(f"PostgreSQL: gave up after {ATTEMPTS_MAX} tries: {last}") from last
+
+    def _migrate_once(self) -> list[str]:
+        with self._pool.connection() as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+            connection.execute(migrate.BOOKKEEPING)
+            applied = connection.execute(migrate.APPLIED).fetchall()
+            pending = migrate.missing("postgres", cast("Any", applied))
+            scripts = migrate.scripts(pending)
+            for migration, script in zip(pending, scripts, strict=True):
+                connection.execute(script)
+                record = migrate.record_sql(migration, self._system.now())
+                connection.execute(record)
+            (has_entered,) = connection.execute("SELECT enter_cluster()").fetchone() or (False,)
         return [*(f"{m.number:04d}_{m.name}" for m in pending), *[ENTER_CLUSTER] * has_entered]
 
     def verify(self) -> list[str]:
@@ -279,9 +292,7 @@ class PostgresStore:
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
                 CONFLICTS.add()
-                # Jitter the backoff so that two deadlocked transactions do not collide again.
-                jitter = stable_fraction(f"{threading.get_ident()}:{attempt}")
-                self._system.sleep(0.002 * 2**attempt * (0.5 + jitter))
+                self._back_off(attempt)
                 continue
             except psycopg.Error as error:
                 raise _translated(error) from error
@@ -292,6 +303,11 @@ class PostgresStore:
         if last is None:
             raise StoreUnavailable("PostgreSQL: all connections tried were dead")
         raise StoreBusy(f"PostgreSQL: gave up after {ATTEMPTS_MAX} tries: {last}") from last
+
+    def _back_off(self, attempt: int) -> None:
+        """Wait; jitter keeps two deadlocked transactions from colliding again."""
+        jitter = stable_fraction(f"{threading.get_ident()}:{attempt}")
+        self._system.sleep(0.002 * 2**attempt * (0.5 + jitter))
 
 
 def begin_statements(pooler: Pooler) -> tuple[tuple[str, ...], tuple[str, ...]]:
