@@ -195,60 +195,30 @@ def test_listener_reconnects(own_server: PostgresServer, own_store: PostgresStor
     other.close()
 
 
-def test_a_deadlocked_migration_starts_again(
+def test_migrations_wait_for_no_worker(
     own_server: PostgresServer, own_store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A migration that deadlocks with the work of another process is applied after it."""
-    dsn = own_server.dsn("faults")
-    script = (
-        "SET LOCAL deadlock_timeout = '10ms'; LOCK TABLE configs; "
-        "SELECT pg_advisory_xact_lock(4242); LOCK TABLE runs"
-    )
+    """While a worker uses a table, migrations release all others and start again."""
     made = SimpleNamespace(number=9_999, name="new")
     monkeypatch.setattr(migrate, "missing", lambda *_: [made])
-    monkeypatch.setattr(migrate, "scripts", lambda _: [script])
+    monkeypatch.setattr(migrate, "scripts", lambda _: ["LOCK TABLE configs, runs"])
     monkeypatch.setattr(migrate, "record_sql", lambda *_: "SELECT 1")
-    tries: list[None] = []
-    once = PostgresStore._migrate_once
+    again = threading.Semaphore(0)
+    back_off = PostgresStore._back_off
 
-    def counted(store: PostgresStore) -> list[str]:
-        tries.append(None)
-        return once(store)
+    def noted(store: PostgresStore, attempt: int) -> None:
+        again.release()
+        back_off(store, attempt)
 
-    monkeypatch.setattr(PostgresStore, "_migrate_once", counted)
-    with (
-        psycopg.connect(dsn, autocommit=True) as gate,
-        psycopg.connect(dsn) as worker,
-        ThreadPoolExecutor(2) as threads,
-    ):
-        gate.execute("SELECT pg_advisory_lock(4242)")
-        worker.execute("SET deadlock_timeout = '600s'; LOCK TABLE runs IN ACCESS SHARE MODE")
+    monkeypatch.setattr(PostgresStore, "_back_off", noted)
+    with psycopg.connect(own_server.dsn("faults")) as worker, ThreadPoolExecutor(1) as threads:
+        worker.execute("LOCK TABLE runs IN ACCESS SHARE MODE")
         migrated = threads.submit(own_store.migrate)
-        _until_waiting(gate, 1)  # the migration, for the gate
-        working = threads.submit(_lock_and_commit, worker)
-        _until_waiting(gate, 2)  # the worker, for the migration
-        gate.execute("SELECT pg_advisory_unlock(4242)")
-        working.result(60)
+        for _ in range(2):
+            assert again.acquire(timeout=60)
+        worker.execute("LOCK TABLE configs IN ACCESS SHARE MODE")  # no deadlock
+        worker.commit()
         assert migrated.result(60) == ["9999_new"]
-    assert len(tries) >= 2
-
-
-def _lock_and_commit(worker: psycopg.Connection) -> None:
-    worker.execute("LOCK TABLE configs IN ACCESS SHARE MODE")
-    worker.commit()
-
-
-def _until_waiting(watcher: psycopg.Connection, count: int) -> None:
-    pause = threading.Event()
-    for _ in range(6_000):
-        found = watcher.execute(
-            "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
-            "WHERE NOT l.granted AND d.datname = current_database()"
-        ).fetchone()
-        if found is not None and found[0] >= count:
-            return
-        pause.wait(0.01)
-    pytest.fail(f"fewer than {count} transactions wait")
 
 
 def test_deadlock_is_repeated(own_store: PostgresStore) -> None:

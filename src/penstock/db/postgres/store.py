@@ -53,6 +53,25 @@ from penstock.db.tenant_isolation import tenant_isolation_get
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 8
+MIGRATION_ATTEMPTS_MAX = 60
+LOCK_TABLES = """
+SET LOCAL lock_timeout = '400ms';
+DO $lock$
+DECLARE
+    found text;
+BEGIN
+    SELECT string_agg(oid::regclass::text, ', ' ORDER BY oid) INTO found FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+        AND relrowsecurity AND NOT relispartition AND pg_has_role(relowner, 'USAGE');
+    IF found IS NOT NULL THEN
+        EXECUTE 'LOCK TABLE ' || found || ' IN ACCESS EXCLUSIVE MODE';
+    END IF;
+END
+$lock$
+"""
+"""Locks the tables with row-level security, which migrations change, in the order of creation.
+A migration that locked them one by one over its whole length would deadlock with busy workers.
+"""
 BEGIN_WRITE: tuple[str, ...] = ("BEGIN",)
 BEGIN_READ: tuple[str, ...] = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -180,19 +199,20 @@ class PostgresStore:
     def migrate(self) -> list[str]:
         """Apply missing migrations, all or none; return their names.
 
-        Other processes may keep working: a deadlock with one of them rolls all back, and the
-        migrations start again.
+        Other processes may keep working. The tables are locked before anything is changed; while
+        a lock is not free at once, the others go on, and the migrations start again.
         """
         last: Exception | None = None
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(MIGRATION_ATTEMPTS_MAX):
             try:
                 return self._migrate_once()
-            except pgerrors.DeadlockDetected as error:
+            except (pgerrors.DeadlockDetected, pgerrors.LockNotAvailable) as error:
                 last = error
-                self._back_off(attempt)
+                self._back_off(min(attempt, ATTEMPTS_MAX))
             except psycopg.Error as error:
                 raise _translated(error) from error
-        raise StoreBusy(f"PostgreSQL: gave up after {ATTEMPTS_MAX} tries: {last}") from last
+        tries = f"{MIGRATION_ATTEMPTS_MAX} tries"
+        raise StoreBusy(f"PostgreSQL: the tables stayed in use in {tries}: {last}") from last
 
     def _migrate_once(self) -> list[str]:
         with self._pool.connection() as connection, connection.transaction():
@@ -200,6 +220,8 @@ class PostgresStore:
             connection.execute(migrate.BOOKKEEPING)
             applied = connection.execute(migrate.APPLIED).fetchall()
             pending = migrate.missing("postgres", cast("Any", applied))
+            if pending:
+                connection.execute(LOCK_TABLES)
             scripts = migrate.scripts(pending)
             for migration, script in zip(pending, scripts, strict=True):
                 connection.execute(script)
