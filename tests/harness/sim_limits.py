@@ -68,10 +68,15 @@ class LimitChecks:
         self._held: dict[int, int] = {}
 
     def _admitted(self, limit_id: int) -> int:
-        """Return how many hold a customer's limit, without the runs that were claimed before."""
+        """Return how many hold a customer's limit, without the runs that were claimed before.
+
+        Virtual time may stand still between a claim and the declaration of the limit.
+        """
         ((count,),) = self._peek.rows(
-            "SELECT count(*) FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id "
-            "WHERE e.limit_id = ? AND (r.claimed_at IS NULL OR e.since_at <= r.claimed_at)",
+            "SELECT count(*) FROM limit_leases e JOIN limits l ON l.limit_id = e.limit_id "
+            "LEFT JOIN runs r ON r.run_id = e.run_id "
+            "WHERE e.limit_id = ? AND (r.claimed_at IS NULL OR e.since_at < r.claimed_at "
+            "OR (e.since_at = r.claimed_at AND l.updated_at < e.since_at))",
             limit_id,
         )
         return int(count)
