@@ -95,9 +95,9 @@ class Newcomer:
         page.click("main >> text='replayed'")
         page.click("main .facts a[href^='/trace']")
         self.step("3. Did it get through? “Dead letters”, “replayed”, clicked its correlation id")
-        page.wait_for_selector(".answer h2 >> text=Yes.")
+        page.wait_for_selector(".answer h2 >> text=/^Yes/")
         assert "the last phase" in page.text_content(".answer")
-        self.step("read: “Yes.” and every step to the last phase")
+        self.step("read: “Yes”, what is left, and every step to the last phase")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
