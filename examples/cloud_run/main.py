@@ -5,17 +5,17 @@ uvicorn main:asgi --host 0.0.0.0 --port $PORT
 
 import os
 
-from penstock.consumer import Consumer, ConsumerOptions, Message, Upsert, doc_path
+from penstock.consumer import Consumer, Message, Upsert, doc_path
+
+settings = dict(os.environ)
+if "K_SERVICE" not in settings:  # Cloud Run sets it; its files are lost with the instance
+    settings.setdefault("SINK_URL", "sqlite:billing.db")
 
 app = Consumer(
     "billing",
-    sink=os.environ.get("SINK_URL", "sqlite:billing.db"),  # in production postgresql://…
+    sink=settings["SINK_URL"],  # on Cloud Run postgresql://… or firestore:PROJECT
     topic="orders",
     dead_letters=True,  # the subscription has a dead-letter topic: reject poison, do not ack it
-    options=ConsumerOptions(
-        service=os.environ.get("K_SERVICE", "billing"),  # set by Cloud Run
-        version=os.environ.get("K_REVISION", ""),
-    ),
 )
 
 
