@@ -80,10 +80,14 @@ def runs_in_progress(tx: Tx) -> RunsInProgress:
 
 
 class DeadRows(NamedTuple):
-    """A table with dead rows, and the first transaction whose dead rows must be kept, if any."""
+    """A table with dead rows, and the first transaction whose dead rows must be kept, if any.
+
+    changed: the rows that were updated or deleted so far.
+    """
 
     table: str
     dead: int
+    changed: int
     horizon: int | None
 
 

@@ -23,6 +23,7 @@ from penstock.services.public_messages import public_messages
 from penstock.services.store import (
     CHUNK,
     PRUNE_STEPS,
+    DeadRows,
     Retention,
     aggregate,
     dead_rows,
@@ -215,7 +216,15 @@ class Vacuum:
             return 0
         self._horizon = found[0].horizon
         self._store.vacuum([row.table for row in found])
-        left = {row.table: row.dead for row in self._store.read(lambda tx: dead_rows(tx, 0))}
-        if all(left.get(row.table, 0) > row.dead // 2 for row in found):
+        left = {row.table: row for row in self._store.read(lambda tx: dead_rows(tx, 0))}
+        if not any(_has_removed(row, left.get(row.table)) for row in found):
             self._pauses = FRUITLESS_PASSES
         return len(found)
+
+
+def _has_removed(before: DeadRows, after: DeadRows | None) -> bool:
+    """Whether half of the dead rows went; a busy table has new ones by the end of its vacuum."""
+    if after is None:
+        return True
+    removed = before.dead + (after.changed - before.changed) - after.dead
+    return removed >= before.dead / 2

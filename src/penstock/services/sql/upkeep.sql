@@ -254,8 +254,9 @@ UNION ALL SELECT 'outbox', count(*) FROM outbox;
 -- name: dead_rows [postgres]
 -- The tables of this user with dead rows to vacuum, most dead rows first, and the horizon: a dead
 -- row that a transaction deleted after it cannot be removed yet. NULL if no session holds one back.
+-- Also how many rows were updated or deleted so far: at most as many have become dead.
 -- scope: system (statistics, no rows)
-SELECT t.relname::text, t.n_dead_tup,
+SELECT t.relname::text, t.n_dead_tup, t.n_tup_upd + t.n_tup_del,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint - (
         SELECT max(age(a.backend_xmin)) FROM pg_stat_activity a
         WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
@@ -268,7 +269,7 @@ ORDER BY t.n_dead_tup DESC;
 -- name: dead_rows [sqlite]
 -- differs because SQLite keeps no dead rows.
 -- scope: system (statistics, no rows)
-SELECT '', 0, 0 WHERE :dead_min IS NULL;
+SELECT '', 0, 0, 0 WHERE :dead_min IS NULL;
 
 -- name: snapshot_holders [postgres]
 -- Sessions of other programs that have held a snapshot for a long time, oldest first: dead rows
