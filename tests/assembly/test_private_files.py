@@ -39,7 +39,7 @@ def test_the_database(settings: Settings, tmp_path: Path) -> None:
     """The file, its log and its shared memory are for their owner only, as is the key."""
     before = os.umask(0)
     try:
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             assert development_key(Client(store), settings)
             found = {path.name: mode(path) for path in tmp_path.iterdir()}
     finally:
@@ -51,7 +51,7 @@ def test_an_existing_file_keeps_its_mode(settings: Settings, tmp_path: Path) -> 
     """The creator of the file chose who may read it."""
     (tmp_path / "a.db").touch(mode=0o640)
     (tmp_path / "a.db").chmod(0o640)
-    open_store(settings, migrate=True).close()
+    open_store(settings, migrate="always").close()
     assert mode(tmp_path / "a.db") == 0o640
 
 
@@ -59,14 +59,14 @@ def test_a_link_to_a_new_file(settings: Settings, tmp_path: Path) -> None:
     """The file that a link leads to is for its owner only, too."""
     target = tmp_path / "target.db"
     (tmp_path / "a.db").symlink_to(target)
-    open_store(settings, migrate=True).close()
+    open_store(settings, migrate="always").close()
     assert mode(target) == 0o600
 
 
 def test_a_key_that_is_no_text(settings: Settings, tmp_path: Path) -> None:
     """What cannot be a key is replaced."""
     (tmp_path / "a.db.key").write_bytes(b"\xff\xfe")
-    with closing(open_store(settings, migrate=True)) as store:
+    with closing(open_store(settings, migrate="always")) as store:
         made = development_key(Client(store), settings)
     assert (tmp_path / "a.db.key").read_text() == f"{made}\n"
 
@@ -90,7 +90,7 @@ class TestMovedDatabase:
     def test_writes(self, settings: Settings, tmp_path: Path, kind: str) -> None:
         """Nothing is accepted that would be lost; a file that was put back is used again."""
         file, other = tmp_path / "a.db", tmp_path / "other.db"
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             views = Client(store).views
             views.check_write()
             file.rename(other)
@@ -109,7 +109,7 @@ def test_the_key_follows_no_link(settings: Settings, tmp_path: Path) -> None:
     """A link in place of the key's file is replaced, not followed."""
     target = tmp_path / "target"
     (tmp_path / "a.db.key").symlink_to(target)
-    with closing(open_store(settings, migrate=True)) as store:
+    with closing(open_store(settings, migrate="always")) as store:
         assert development_key(Client(store), settings)
     assert not target.exists()
     assert not (tmp_path / "a.db.key").is_symlink()
@@ -120,7 +120,7 @@ class TestSigningKey:
 
     def test_encrypted(self, settings: Settings, tmp_path: Path) -> None:
         """The database holds it encrypted; the key file is for its owner only."""
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             made = push.signing_keys(store, settings).current()
             text = store.read(lambda tx: secret_get(tx, NAME))
             assert text is not None
@@ -131,7 +131,7 @@ class TestSigningKey:
 
     def test_stored_before(self, settings: Settings) -> None:
         """A key that was stored as it is gets encrypted, and stays the same key."""
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             plain = load({"PENSTOCK_DATABASE_URL": "sqlite::memory:"})
             made = push.signing_keys(store, plain).current()
             assert push.signing_keys(store, settings).current() == made
@@ -143,7 +143,7 @@ class TestSigningKey:
 
     def test_the_file_is_lost(self, settings: Settings, tmp_path: Path) -> None:
         """Without the file nothing is signed; a rotation starts with a new key."""
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             first = push.signing_keys(store, settings).current()
             (tmp_path / "a.db.encryption-key").unlink()
             with pytest.raises(SettingsError, match="rotate-push-key"):
@@ -154,7 +154,7 @@ class TestSigningKey:
 
     def test_open_to_others(self, settings: Settings, tmp_path: Path) -> None:
         """A key file that other users can read is refused."""
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             push.signing_keys(store, settings).current()
             (tmp_path / "a.db.encryption-key").chmod(0o644)
             with pytest.raises(SettingsError, match="chmod 600"):
@@ -164,7 +164,7 @@ class TestSigningKey:
     def test_no_key(self, settings: Settings, tmp_path: Path, content: bytes | None) -> None:
         """A file without a key, or a link to nowhere, is named with what to do."""
         file = tmp_path / "a.db.encryption-key"
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             push.signing_keys(store, settings).current()
             file.unlink()
             if content is None:
@@ -190,7 +190,7 @@ class TestSigningKey:
             return public_jwk(key)
 
         monkeypatch.setattr(push, "public_jwk", counted)
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             push.signing_keys(store, settings).current()
             receiving = push.build_push_auth(store, settings)
             assert receiving.keys() == receiving.keys() != []
@@ -256,7 +256,7 @@ class TestSockets:
         """Without a safe folder the store works; it warns once that others are not notified."""
         folder.write_text("x")
         assert Path(settings.database_url.removeprefix("sqlite:")) == tmp_path / "a.db"
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             for _ in range(2):
                 store.wake(["admit"])
         assert len([r for r in caplog.records if "not notified immediately" in r.message]) == 1
@@ -272,7 +272,7 @@ class TestSockets:
         long = tmp_path / ("d" * 120)
         long.mkdir()
         monkeypatch.setattr("tempfile.gettempdir", lambda: str(long))
-        with closing(open_store(settings, migrate=True)) as store:
+        with closing(open_store(settings, migrate="always")) as store:
             store.wake(["admit"])
             store.listen(["admit"]).close()
         assert len([r for r in caplog.records if "not notified immediately" in r.message]) == 1

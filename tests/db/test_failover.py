@@ -28,7 +28,7 @@ def test_failover() -> None:
         primary.create_database("failover")
         url = urls_of(primary, standby, "failover")
         chosen = settings.load({"PENSTOCK_DATABASE_URL": url})
-        store = open_store(chosen, migrate=True)
+        store = open_store(chosen, migrate="always")
         reserved = store.reserved()
         waiter = store.listen(["a"])
         add(store, "before")

@@ -62,7 +62,7 @@ def load(url: str, **more: str) -> settings.Settings:
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
     """Open a store through the pooler."""
-    store = open_store(load(url), migrate=True)
+    store = open_store(load(url), migrate="always")
     yield store
     store.close()
 

@@ -148,7 +148,7 @@ def test_replica() -> None:
         chosen = settings.load(
             {"PENSTOCK_DATABASE_URL": url, "PENSTOCK_DATABASE_READ_URL": standby.dsn("replica")}
         )
-        store = open_store(chosen, migrate=True)
+        store = open_store(chosen, migrate="always")
         assert isinstance(store, ReplicatedStore)
         store.events = events = Events()
         metrics = ProcessMetrics(lambda _: ProcessorPath("one", "main", "work"))

@@ -105,7 +105,8 @@ def api(app: App, /, **given: Any) -> None:
 def worker(app: App, /, *, reload: bool, **given: Any) -> None:
     """Run a worker that claims and executes runs.
 
-    Any number of workers can run on one database.
+    Any number of workers can run on one database. An empty database is created; on PostgreSQL one
+    that lacks migrations is refused: run `penstock db migrate` first.
     """
     settings = app.database_settings(**given)
     if not settings.pipelines:
@@ -120,7 +121,9 @@ def worker(app: App, /, *, reload: bool, **given: Any) -> None:
 def scheduler(app: App, /, **given: Any) -> None:
     """Run the scheduler and the other services, but no worker.
 
-    Any number of replicas can run on one database: each occurrence starts exactly once.
+    Any number of replicas can run on one database: each occurrence starts exactly once. An empty
+    database is created; on PostgreSQL one that lacks migrations is refused: run `penstock db
+    migrate` first.
     """
     settings = app.database_settings(**given)
     _serve(app, settings, _Parts(command="scheduler", services=True))
@@ -134,7 +137,7 @@ def serve_api(app: App, settings: Settings) -> None:
 def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     """Build the process, start it, wait for a signal and stop it."""
     # Imported here because it loads the store, the services and the users' modules.
-    from penstock.assembly.database import open_client
+    from penstock.assembly.database import Migrate, open_client
     from penstock.assembly.process import (  # as above
         build_api,
         build_dispatcher_loops,
@@ -160,25 +163,26 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         saturated.set()
         stopping.set()
 
+    migrate: Migrate = "always" if parts.command == "up" else "new"
     with (
-        open_client(settings, actor=parts.command, create=True, events=events) as client,
+        open_client(settings, actor=parts.command, migrate=migrate, events=events) as client,
         _signals(stopping) as received,
         process_telemetry(client, settings, events, declared, has_api=parts.api) as telemetry,
         EventLog.attached(app, settings, events, client, telemetry.log),
     ):
         client.register(declared)
+        # Before a port is opened: these refuse settings whose library is not installed.
+        if parts.services:
+            loops = build_scheduler_loops(client.store, settings, events, declared)
+        else:
+            loops = build_watch_loops(client.store, settings, events)
         pubsub = build_pubsub(client, settings) if parts.api or parts.services else None
         server = build_api(client, settings, events, telemetry.metrics) if parts.api else None
         url = None if server is None else server.url
         # An endpoint on this machine reaches the API of this process without further settings.
         callback_url = url if is_loopback(settings.api_host) else None
-        loops = []
-        if parts.services:
-            loops = build_scheduler_loops(client.store, settings, events, declared)
         if parts.services or parts.worker:
             loops += build_dispatcher_loops(client.store, settings, events, callback_url)
-        if not parts.services:
-            loops += build_watch_loops(client.store, settings, events)
         supervisor = build_supervisor(loops)
         made = None
         if parts.worker:

@@ -50,7 +50,7 @@ def copy_database(
     store = open_store(source)
     try:
         _check_source(store, _shown(source), while_running=while_running)
-        open_store(target, migrate=True).close()
+        open_store(target, migrate="always").close()
         with snapshot_of(_place(source)) as reader:
             place = _place(target)
             if isinstance(place, str):

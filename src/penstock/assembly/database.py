@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from penstock.assembly.settings import Settings, load, sqlite_path, store_file
 from penstock.audit.telemetry import Events, ReplicaRead
@@ -44,12 +44,21 @@ __all__ = [
     "open_default_store", "open_store", "sqlite_versions",
 ]  # fmt: skip
 
+Migrate = Literal["never", "new", "always"]
+"""When opening a store changes its schema.
+
+new: tables are created in an empty database, and an SQLite file, which only this machine uses, is
+updated; on PostgreSQL an operator decides when, so missing migrations are an error.
+"""
+
 REFUSED_SETTINGS: Final = "unsupported startup parameter"
 """Error of PgBouncer for a connection that starts with server settings."""
 
 
-def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
-    """Open the store that the settings name; with `migrate`, update its schema first.
+def open_store(
+    settings: Settings, *, migrate: Migrate = "never", clock: Clock | None = None
+) -> Store:
+    """Open the store that the settings name, and update its schema first if `migrate` allows it.
 
     Otherwise a store with an outdated schema is rejected, and the error names the command that
     updates it. A `clock` replaces the database's time (simulation and demo only).
@@ -57,7 +66,7 @@ def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None
     store = _connect(settings, clock)
     try:
         missing = store.verify()
-        if missing and migrate:
+        if missing and _may_migrate(migrate, missing, settings):
             store.migrate()
         elif missing:
             raise SchemaMismatch(_outdated(missing, settings))
@@ -67,9 +76,20 @@ def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None
     return store
 
 
+def _may_migrate(migrate: Migrate, missing: list[str], settings: Settings) -> bool:
+    if migrate != "new":
+        return migrate == "always"
+    return _is_empty(missing) or settings.database_url.startswith("sqlite:")
+
+
+def _is_empty(missing: list[str]) -> bool:
+    """Whether a database without these migrations has no tables of Penstock."""
+    return missing[0].startswith("0001_")
+
+
 def _outdated(missing: list[str], settings: Settings) -> str:
     where, last = describe_database(settings.database_url), missing[-1]
-    if missing[0].startswith("0001_"):
+    if _is_empty(missing):
         return (
             f"{where} has no tables of Penstock. Create them with `penstock db migrate`, or name "
             "another database with --database-url or PENSTOCK_DATABASE_URL."
@@ -79,8 +99,8 @@ def _outdated(missing: list[str], settings: Settings) -> str:
 
 
 def open_default_store() -> Store:
-    """Open and migrate the store that the environment's settings name."""
-    return open_store(load(os.environ), migrate=True)
+    """Open the store that the environment's settings name; an empty database is created."""
+    return open_store(load(os.environ), migrate="new")
 
 
 def migrate_store(settings: Settings) -> list[str]:
@@ -94,21 +114,21 @@ def migrate_store(settings: Settings) -> list[str]:
 
 @contextlib.contextmanager
 def open_client(
-    settings: Settings, *, actor: str, create: bool = False, events: Events | None = None
+    settings: Settings, *, actor: str, migrate: Migrate = "never", events: Events | None = None
 ) -> Iterator[Client]:
-    """Open a client for one command. A missing SQLite file is created only with `create`.
+    """Open a client for one command. With "never", a missing SQLite file is not created.
 
     events: the stream on which facts are emitted after their commit.
     """
     url = settings.database_url
-    if url.startswith("sqlite:") and not create:
+    if url.startswith("sqlite:") and migrate == "never":
         path = sqlite_path(url)
         if isinstance(path, Path) and not path.exists():
             raise StoreUnavailable(
                 f"there is no database at {path}. Start with `penstock up`, create it with "
                 "`penstock db migrate`, or specify another with --database-url."
             )
-    store = open_store(settings, migrate=create)
+    store = open_store(settings, migrate=migrate)
     store.events = events
     probes = _LazyProbes(settings)
     try:
@@ -120,12 +140,12 @@ def open_client(
 
 @contextlib.contextmanager
 def connect(database_url: str | None = None, *, actor: str = "python") -> Iterator[Client]:
-    """Open a client for a program; the database is created or migrated first.
+    """Open a client for a program; an empty database is created, an SQLite file also migrated.
 
     Without a URL the settings of the environment apply, as on the command line.
     """
     settings = load(os.environ, overrides={"database_url": database_url})
-    with open_client(settings, actor=actor, create=True) as client:
+    with open_client(settings, actor=actor, migrate="new") as client:
         yield client
 
 

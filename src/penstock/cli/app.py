@@ -98,14 +98,14 @@ class App:
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
-        """Open a client on the database; a missing SQLite file is created only with `create`."""
+        """Open a client on the database; one without tables is created only with `create`."""
         chosen = settings or self.database_settings()
         # Imported here because it loads the store.
         from penstock.assembly.database import open_client
 
         # Disable library logs: a command reports its own errors; only servers log.
         logging.getLogger().addHandler(logging.NullHandler())
-        with open_client(chosen, actor=actor(), create=create) as client:
+        with open_client(chosen, actor=actor(), migrate="new" if create else "never") as client:
             yield client
 
     def emit(self, value: Any, print_text: Callable[[], None]) -> None:

@@ -51,7 +51,7 @@ def run_demo(
         SEASON, seed=seed, played_until=day.PLAYED - timedelta(days=1), known_until=day.PLAYED
     )
     clock = SimulatedClock(day.START)
-    store = open_store(settings, migrate=True, clock=clock)
+    store = open_store(settings, migrate="always", clock=clock)
     try:
         client = Client(store, actor="demo")
         check_empty(client, settings)

@@ -52,7 +52,7 @@ def run_demo(
     real = SystemClock()
     began = real.monotonic()
     clock = SimulatedClock(wanted.start)
-    store = open_store(settings, migrate=True, clock=clock)
+    store = open_store(settings, migrate="always", clock=clock)
     try:
         client = Client(store, actor="demo")
         check_empty(client, settings)
