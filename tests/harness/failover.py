@@ -8,7 +8,8 @@ run and flow exists exactly once and is completed, and nothing exists that was n
 
     python -m tests.harness.failover --seconds 20
 
-The report has the seconds from the kill to the first acknowledgment of each kind.
+The report has the seconds from the kill to the first acknowledgment of each kind, and what was
+accepted per second after that as shares of the rates before the kill; `recovery` is the least one.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ def fail_over(seconds: float) -> dict[str, Any]:
                 cast.start(process)
             await_first(place, clock)
             _wait(clock, lambda: all(_accepted(place).values()), "runs and flows are accepted")
-            clock.sleep(seconds / 2)
+            before = _rates(place, clock, seconds / 2)
             times = _promote(place, primary, standby, clock)
-            clock.sleep(seconds / 2)
+            after = _rates(place, clock, seconds / 2)
             ended = [name for name, one in cast.running.items() if one.poll() is not None]
             if ended:
                 raise Wrong(f"ended by themselves: {', '.join(ended)}")
@@ -115,9 +116,21 @@ def fail_over(seconds: float) -> dict[str, Any]:
             _finish(place, clock)
             for role in ("consumer", "receiver", "server"):
                 cast.stop(role)
-            return {"seconds": seconds, "recovery_seconds": times, **_verdict(place)}
+            shares = {kind: round(after[kind] / rate, 3) for kind, rate in before.items()}
+            return {
+                "seconds": seconds, "recovery_seconds": times, "recovery": min(shares.values()),
+                "recovery_by_kind": shares, **_verdict(place),
+            }  # fmt: skip
         finally:
             cast.close()
+
+
+def _rates(place: CrashTestDatabases, clock: SystemClock, seconds: float) -> dict[str, float]:
+    """Measure what is accepted per second, by kind."""
+    since, before = clock.monotonic(), _accepted(place)
+    clock.sleep(seconds)
+    now, spent = _accepted(place), clock.monotonic() - since
+    return {kind: (now[kind] - count) / spent for kind, count in before.items()}
 
 
 def _promote(

@@ -1,17 +1,22 @@
-"""When a system has recovered: its throughput is that of the baseline, on a similar machine."""
+"""When a system has recovered: its mean throughput after a fault is that of the baseline.
+
+The number of windows is fixed in advance; only the CPU that other programs used, never a
+throughput, decides whether a window counts.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tests.harness.machine_load import SIMILAR
 
 RECOVERED: Final = 0.95
-WINDOWS_MAX: Final = 4
-"""Times that the throughput is measured after a fault, until one reaches the baseline."""
+WINDOWS: Final = 3
+"""Windows that are measured after a fault; recovery is the mean of their shares."""
 REPEATS_MAX: Final = 12
-"""The same with the times that cannot be compared, because other programs ran."""
+"""The same with the windows that cannot be compared, because other programs ran."""
 
 
 class Window(NamedTuple):
@@ -20,16 +25,24 @@ class Window(NamedTuple):
     share: float
     others: float
 
-    def decides(self, others: float) -> bool:
-        """Whether other programs, which used `others` before, do not explain its share."""
-        if self.share >= RECOVERED:
-            return self.others >= others - SIMILAR
-        return self.others <= others + SIMILAR
+    def is_comparable(self, others: float) -> bool:
+        """Whether other programs used about as much as before the fault, which is `others`."""
+        return abs(self.others - others) <= SIMILAR
 
 
-def is_decided(after: Sequence[Window], others: float) -> bool:
-    """Return whether enough was measured: the baseline is reached, or was missed often enough."""
-    counted = [one for one in after if one.decides(others)]
-    if counted and counted[-1] is after[-1] and counted[-1].share >= RECOVERED:
-        return True
-    return len(counted) >= WINDOWS_MAX or len(after) >= REPEATS_MAX
+def comparable(after: Sequence[Window], others: float) -> list[Window]:
+    """Return the windows that count, at most as many as are needed."""
+    return [one for one in after if one.is_comparable(others)][:WINDOWS]
+
+
+def is_measured(after: Sequence[Window], others: float) -> bool:
+    """Return whether enough windows count, or too many were disturbed to go on."""
+    return len(comparable(after, others)) >= WINDOWS or len(after) >= REPEATS_MAX
+
+
+def recovery_of(after: Sequence[Window], others: float) -> float | None:
+    """Return the mean share of the baseline; None if too few windows count."""
+    counted = comparable(after, others)
+    if len(counted) < WINDOWS:
+        return None
+    return round(statistics.mean(one.share for one in counted), 3)

@@ -8,38 +8,40 @@ import pytest
 
 from tests.harness import chaos
 from tests.harness.machine_load import CpuTicks, Process, cpu_ticks, others_share, own_ticks
-from tests.harness.recovered import REPEATS_MAX, WINDOWS_MAX, Window, is_decided
+from tests.harness.recovered import REPEATS_MAX, WINDOWS, Window, is_measured, recovery_of
 
-REACHED, MISSED = 0.96, 0.8
 QUIET, BUSY = 0.0, 0.5
 
 
 @pytest.mark.parametrize(
-    ("others", "after", "expected"),
+    ("after", "is_enough", "expected"),
     [
-        (QUIET, [], False),
-        (QUIET, [Window(REACHED, QUIET)], True),
-        (QUIET, [Window(MISSED, QUIET)], False),
-        (QUIET, [Window(MISSED, QUIET)] * WINDOWS_MAX, True),
-        (QUIET, [Window(MISSED, BUSY)] * WINDOWS_MAX, False),  # others explain it
-        (QUIET, [Window(REACHED, BUSY)], True),  # in spite of others
-        (BUSY, [Window(REACHED, QUIET)], False),  # the baseline was too low
-        (BUSY, [Window(MISSED, QUIET)] * WINDOWS_MAX, True),
-        (QUIET, [Window(MISSED, BUSY)] * REPEATS_MAX, True),
+        ([], False, None),
+        ([Window(1.2, QUIET)] * (WINDOWS - 1), False, None),  # one good window ends nothing
+        ([Window(1.2, QUIET), *[Window(0.8, QUIET)] * (WINDOWS - 1)], True, 0.933),
+        ([Window(0.5, BUSY), *[Window(1.0, QUIET)] * WINDOWS], True, 1.0),  # others explain it
+        ([Window(1.5, BUSY), *[Window(1.0, QUIET)] * WINDOWS], True, 1.0),
+        ([*[Window(1.0, QUIET)] * WINDOWS, Window(3.0, QUIET)], True, 1.0),  # not measured
+        ([Window(1.0, BUSY)] * (REPEATS_MAX - 1), False, None),
+        ([Window(1.0, BUSY)] * REPEATS_MAX, True, None),
     ],
 )
-def test_only_similar_times_decide(others: float, after: list[Window], expected: bool) -> None:
-    """A time counts unless other programs explain its throughput."""
-    assert is_decided(after, others) is expected
+def test_windows_that_count(after: list[Window], is_enough: bool, expected: float | None) -> None:
+    """Recovery is the mean of a fixed number of windows on a similar machine, whatever they say."""
+    assert is_measured(after, QUIET) is is_enough
+    assert recovery_of(after, QUIET) == expected
 
 
 def test_times_that_cannot_be_compared_are_faults() -> None:
     """A baseline of a busy machine proves nothing, even if the throughput is higher later."""
     found = {"scenario": "restart", "lost": 0, "doubled": 0, "partial": 0, "unasked": 0,
-             "recovery": 1.4, "others_cpu_before": BUSY, "others_cpu_after": QUIET}  # fmt: skip
+             "recovery": None, "others_cpu_before": BUSY, "others_cpu_after": [QUIET]}  # fmt: skip
     (fault,) = chaos.faults_of(found)
     assert "cannot be compared" in fault
-    assert chaos.faults_of({**found, "others_cpu_after": BUSY}) == []
+    assert chaos.faults_of({**found, "recovery": 0.95}) == []
+    assert chaos.faults_of({**found, "recovery": 0.94}) == [
+        "recovery is 94% of the baseline, expected 95%"
+    ]
 
 
 def test_own_time_includes_descendants() -> None:

@@ -5,7 +5,7 @@
 
 A failure does not stop the others; the exit code is 1 if one failed. Outputs and results are kept
 below `build/prove`. `--continue` runs only the proofs that have not held on this commit yet, and
-reports all.
+reports all. The report of a part (`--only`) is written to `build/prove/proof.md`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", help="parts of names, by comma, such as chaos,seeded")
     parser.add_argument("--list", action="store_true", help="list the proofs and exit")
     parser.add_argument("--json", action="store_true", help="print a JSON line for each proof")
-    parser.add_argument("--report", type=Path, default=REPORT, help="where to write the report")
+    parser.add_argument("--report", type=Path, help="where to write the report")
     parser.add_argument(
         "--continue",
         dest="is_continued",
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [proof for proof in PROOFS if any(word in proof.name for word in words)]
     if not chosen:
         parser.error(f"no proof matches {given.only}; see --list")
+    page: Path = given.report or (LOGS / REPORT.name if given.only else REPORT)
     if given.list:
         for proof in chosen:
             sys.stdout.write(f"{proof.name:28} {proof.minutes * factor:5.1f} min  {proof.shows}\n")
@@ -101,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.append(line)
         _say(line, is_json=given.json)
         if not given.no_report:  # after each proof, so that an interrupted run has a report too
-            given.report.write_text(report.markdown(run, lines), encoding="utf-8")
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(report.markdown(run, lines), encoding="utf-8")
     failed = [line.proof.name for line in lines if line.outcome.verdict == "fails"]
     sys.stderr.write(f"{len(lines) - len(failed)} of {len(lines)} did not fail")
     sys.stderr.write(f"; failed: {', '.join(failed)}\n" if failed else "\n")

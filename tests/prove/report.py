@@ -80,6 +80,7 @@ def markdown(run: Run, lines: Sequence[Line]) -> str:
         + (f"; **fail**: {', '.join(failed)}" if failed else "; none fails")
         + (f"; not run: {', '.join(skipped)}" if skipped else "")
         + " |",
+        f"| simulated histories | {_histories(lines):,} |",
         "",
         "| proof | verdict | minutes | load at its start | figures |",
         "| --- | --- | --- | --- | --- |",
@@ -89,6 +90,12 @@ def markdown(run: Run, lines: Sequence[Line]) -> str:
     for line in lines:
         parts += _section(line)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _histories(lines: Sequence[Line]) -> int:
+    """Count the simulated histories of all proofs."""
+    figures = [one for line in lines for one in line.outcome.figures]
+    return sum(int(one.get("seeds") or one.get("histories") or 0) for one in figures)
 
 
 def _row(line: Line) -> str:

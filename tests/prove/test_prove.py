@@ -246,6 +246,21 @@ class TestContinued:
         assert note.read_text() == "xx"
         capsys.readouterr()
 
+    def test_a_part_does_not_replace_the_report(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = (proof(FIGURES % 0, *zero("lost")),)
+        monkeypatch.setattr("tests.prove.__main__.PROOFS", table)
+        monkeypatch.setattr("tests.prove.__main__.LOGS", tmp_path / "logs")
+        monkeypatch.setattr("tests.prove.__main__.REPORT", tmp_path / "proof.md")
+        monkeypatch.setattr(runner, "adopt_orphans", lambda: None)
+        assert main(["--only", "a proof"]) == 0
+        assert not (tmp_path / "proof.md").exists()
+        assert "1 of 1 hold" in (tmp_path / "logs" / "proof.md").read_text()
+        assert main([]) == 0
+        assert (tmp_path / "proof.md").exists()
+        capsys.readouterr()
+
 
 class TestUpgrade:
     """The proof of an upgrade says when it could not be run, and when it showed nothing."""
