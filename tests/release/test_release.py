@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tomllib
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+from tests.prove.proofs import PROOFS
 from tests.release import __main__ as release
 from tests.release import audit, version, wheels
 from tests.release.wheels import ROOT
@@ -80,21 +83,61 @@ def test_interpreters() -> None:
     assert here[1:] == (sys.executable, ".".join(map(str, sys.version_info[:3])))
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "there is no report: run make prove"),
-        ("| planned for | 60 minutes; took 61 | none fails", ""),
-        (
-            "| planned for | 60 minutes; took 61 | **fail**: x",
-            "the report names a proof that fails",
-        ),
-        ("| planned for | 2 minutes; none fails", "the report is of 2 minutes: run make prove"),
-    ],
-)
-def test_report_of_proofs(text: str, why: str, tmp_path: Any, monkeypatch: Any) -> None:
-    """A release needs a whole report without a failure."""
-    (tmp_path / "docs" / "operations").mkdir(parents=True)
-    (tmp_path / "docs" / "operations" / "proof.md").write_text(text)
-    monkeypatch.setattr(release, "ROOT", tmp_path)
-    assert release.proof_outcome().why == why
+class TestReportOfProofs:
+    """A release needs a whole report, of one commit whose package is the released one."""
+
+    COMMIT: ClassVar[str] = "| commit | {}, 2026-11-18 |\n"
+    ROWS: ClassVar[str] = "".join(f"| {one.name} | holds | 1.0 | 0.1 | – |\n" for one in PROOFS)
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        """A repository with a package in one commit."""
+        (tmp_path / "src").mkdir()
+        (tmp_path / "src" / "a.py").write_text("a = 1\n")
+        self.git(tmp_path, "init", "-q")
+        self.commit(tmp_path)
+        return tmp_path
+
+    def git(self, root: Path, *words: str) -> str:
+        name = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        done = subprocess.run(
+            ["git", *name, *words], cwd=root, check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    def commit(self, root: Path) -> str:
+        self.git(root, "add", "-A")
+        self.git(root, "commit", "-q", "-m", "Change")
+        return self.git(root, "rev-parse", "--short=8", "HEAD")
+
+    def outcome(self, root: Path, text: str, minutes: int = 60) -> str:
+        page = root / "proof.md"
+        page.write_text(f"| planned for | {minutes} minutes; took 61 |\n{text}" if text else "")
+        return release.proof_outcome(page, root).why
+
+    def test_a_whole_report(self, root: Path) -> None:
+        text = self.COMMIT.format(self.git(root, "rev-parse", "--short=8", "HEAD")) + self.ROWS
+        assert self.outcome(root, text) == ""
+        (root / "README.md").write_text("later\n")
+        self.commit(root)
+        assert self.outcome(root, text) == ""
+        assert "of 2 minutes" in self.outcome(root, text, minutes=2)
+
+    def test_what_is_missing(self, root: Path) -> None:
+        commit = self.COMMIT.format(self.git(root, "rev-parse", "--short=8", "HEAD"))
+        assert "no report" in self.outcome(root, "")
+        one = PROOFS[3].name
+        for row in ("", f"| {one} | **fails** | 1.0 | 0.1 | – |\n"):
+            rows = self.ROWS.replace(f"| {one} | holds | 1.0 | 0.1 | – |\n", row)
+            assert self.outcome(root, commit + rows).endswith(f"hold: {one}")
+        changed = commit.replace(" |\n", ", with uncommitted changes |\n")
+        assert "one commit without changes" in self.outcome(root, changed + self.ROWS)
+
+    def test_the_package_changed_since(self, root: Path) -> None:
+        before = self.git(root, "rev-parse", "--short=8", "HEAD")
+        (root / "src" / "a.py").write_text("a = 2\n")
+        self.commit(root)
+        why = self.outcome(root, self.COMMIT.format(before) + self.ROWS)
+        assert why == f"src has changed since {before}, which was proved: run make prove"
+        unknown = self.COMMIT.format("0123abcd")
+        assert "src has changed" in self.outcome(root, unknown + self.ROWS)

@@ -4,9 +4,9 @@
 
 For each interpreter a new environment gets the wheel and its dependencies from the package index,
 nothing else, and is then asked to do real work outside the source tree: import every module,
-migrate a database, run a pipeline, serve the command line. `--suite` also installs the locked
-dependencies of the tests and runs tests against the installed wheel. An interpreter that does not
-exist is reported and skipped. One JSON line per interpreter.
+migrate a database, run a pipeline, serve the command line, play `penstock demo` to its end.
+`--suite` also installs the locked dependencies of the tests and runs tests against the installed
+wheel. An interpreter that does not exist is reported and skipped. One JSON line per interpreter.
 """
 
 from __future__ import annotations
@@ -58,14 +58,23 @@ files = [m.__file__ for n, m in sys.modules.items() if n.partition(".")[0] == "p
 print(json.dumps({"files": files, "missing": missing}))
 """
 
+DEMO: Final = ("demo", "--seconds", "1", "--customers", "20", "--flood", "300")
+PLAIN_DEMO: Final = "This is the saas demo, because the nba demo needs duckdb"
+"""Beginning of what `penstock demo` prints without extras."""
+
 
 class Failed(Exception):
     """A step failed; the text is its output."""
 
 
-def run(command: Sequence[str], folder: Path, timeout: int, stdin: str | None = None) -> str:
-    """Run a program outside the source tree; return its output, or raise."""
-    environment = {n: v for n, v in os.environ.items() if not n.startswith(LEFT_OUT)}
+def run(
+    command: Sequence[str], folder: Path, timeout: int, stdin: str | None = None, **more: str
+) -> str:
+    """Run a program outside the source tree; return its output, or raise.
+
+    more: further variables of its environment.
+    """
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(LEFT_OUT)} | more
     done = subprocess.run(
         command, cwd=folder, input=stdin, env=environment, timeout=timeout,
         capture_output=True, text=True, check=False,
@@ -108,7 +117,7 @@ def names_in(wheel: Path) -> list[str]:
 def interpreters(words: str) -> Iterator[tuple[str, str | None, str]]:
     """Yield (name, path or None, version or the reason why it is skipped)."""
     for name in words.split():
-        path, version = next(_versions(name), ("", ""))
+        path, version = next(versions(name), ("", ""))
         if not path:
             yield name, None, "there is no such interpreter on this machine"
         elif tuple(map(int, version.split(".")[:2])) < OLDEST:
@@ -117,7 +126,7 @@ def interpreters(words: str) -> Iterator[tuple[str, str | None, str]]:
             yield name, path, version
 
 
-def _versions(name: str) -> Iterator[tuple[str, str]]:
+def versions(name: str) -> Iterator[tuple[str, str]]:
     """Yield the interpreters of a name that start: on the path, then those that pyenv has."""
     kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
     found = sorted(kept.glob(f"*/bin/{name}")) if os.sep not in name else []
@@ -155,10 +164,13 @@ def try_wheel(python: str, wheel: Path, folder: Path, suite: Sequence[str]) -> d
     if run([inside, "-c", PIPELINE], work, RUN_SECONDS) != 'COMPLETED {"value": 42}\n':
         raise Failed("the pipeline did not complete")
     health = json.loads(run([command, *database, "status", "--json"], work, RUN_SECONDS))
+    played = run([command, *DEMO], work, RUN_SECONDS, TMPDIR=str(work))
+    if not played.startswith(PLAIN_DEMO) or "No run was lost." not in played:
+        raise Failed(f"`penstock demo` of the plain wheel is another one: {played[:500]}")
     figures: dict[str, Any] = {
         "version": version, "packages": len(listed),
         "modules": len(modules) - len(loaded["missing"]), "need_extras": len(loaded["missing"]),
-        "status": bool(health),
+        "status": bool(health), "demo": "saas",
     }  # fmt: skip
     if suite:
         figures["suite"] = _suite(inside, pip, wheel, suite)
