@@ -18,7 +18,7 @@ TEST_PROCESSES ?= 4
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test test-all test-ui pictures test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
+.PHONY: help dev demo test test-all test-busy test-ui pictures test-deploy test-gcp test-nats coverage explore check fix docs reference bench simulate crash prove failover test-pgbouncer test-wheel sbom audit release-check lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 
 test-all: $(STAMP) ## Run all tests of this environment, the slow ones too, each with its full effort
 	PENSTOCK_TEST_FULL=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m "not gcp" --timeout 1200 $(TESTS)
+
+test-busy: $(STAMP) ## Run make test twice beside eight busy processes, with ports 8080 and 5432 taken
+	$(BIN)/python -m tests.harness.busy --times 2 -- $(MAKE) test
 
 test-ui: $(STAMP) ## Test the dashboard in a real Chromium (CHROMIUM=path), with Playwright
 	$(BIN)/python -m pytest -n 2 -m ui tests/web
