@@ -14,7 +14,9 @@ from penstock.assembly.process import run_pending
 from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
 from penstock.cli import cli
+from penstock.cli.app import App
 from penstock.core.clock import SECOND, parse_iso
+from penstock.demo import _chosen
 from penstock.demo.claims import Claim
 from penstock.demo.dashboard import Audience
 from penstock.demo.nba.play import DemoDriver
@@ -95,13 +97,32 @@ def test_nba_demo(tmp_path: Path) -> None:
 
 
 def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without DuckDB the error says what to install, and names the demo that does not need it."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    result = CliRunner().invoke(cli, ["demo"])
+    """Without DuckDB `demo nba` says what to install, and names the demo that does not need it."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    result = CliRunner().invoke(cli, ["demo", "nba"])
     assert result.exit_code == 2
-    assert "penstock-engine[duckdb]" in result.stderr
+    assert "pip install 'penstock-engine[duckdb]'" in result.stderr
+    assert "pip install '.[duckdb]'" in result.stderr
     assert "demo saas" in result.stderr
     assert not result.stdout  # nothing is announced
+
+
+@pytest.mark.parametrize(
+    ("is_json", "is_quiet", "stream"), [(False, False, 0), (True, False, 1), (False, True, None)]
+)
+def test_the_demo_without_duckdb(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    is_json: bool, is_quiet: bool, stream: int | None,
+) -> None:  # fmt: skip
+    """If no demo is named, it is the one without extras; the sentence never mixes with JSON."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    app = App()
+    app.is_json, app.is_quiet = is_json, is_quiet
+    assert _chosen(app, None) == "saas"
+    printed = capsys.readouterr()
+    assert [place for place, text in enumerate(printed) if "duckdb" in text] == (
+        [] if stream is None else [stream]
+    )
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from penstock.cli.app import App, Command, reject_url
 from penstock.core.clock import HOUR, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.demo.dashboard import Audience
+from penstock.exports import DISTRIBUTION
 
 if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
@@ -35,10 +36,12 @@ A day of many customers' schedules, simulated in {seconds} s: rate limits, a
 killed worker, a flood of runs, a scheduler outage; no run is lost.""",
 }
 """Two-line introduction for the viewer."""
+INSTALL = f"pip install '{DISTRIBUTION}[duckdb]' (in a clone: pip install '.[duckdb]')"
+"""How to get the library of the nba demo."""
 
 
 @click.command("demo", cls=Command)
-@click.argument("which", type=click.Choice(["nba", "saas"]), default="nba")
+@click.argument("which", type=click.Choice(["nba", "saas"]), required=False)
 @click.option("--customers", type=click.IntRange(10, 20_000), default=1_000, show_default=True,
               help="Number of customers (saas only).")  # fmt: skip
 @click.option("--flood", type=click.IntRange(100, 100_000), default=5_000, show_default=True,
@@ -60,7 +63,7 @@ killed worker, a flood of runs, a scheduler outage; no run is lost.""",
 def demo(
     app: App,
     *,
-    which: str,
+    which: str | None,
     customers: int,
     flood: int,
     seconds: float,
@@ -70,14 +73,14 @@ def demo(
 ) -> None:
     """Simulate a day of pipeline runs, with failures, in just over a minute.
 
-    nba (the default): gates over a season of basketball data in DuckDB. A source is late, a
-    processor fails, a phase runs degraded and is repaired by late data, and an operator asks what
-    happened. saas: a day of 1,000 customers with rate limits, a killed worker, a flood of runs and
-    a scheduler outage. The dashboard shows the day while it is simulated, and stays open in a
-    terminal or with --serve. The database is kept for inspection.
+    nba (the default if the extra duckdb is installed): gates over a season of basketball data in
+    DuckDB. A source is late, a processor fails, a phase runs degraded and is repaired by late data,
+    and an operator asks what happened. saas (the default otherwise): a day of 1,000 customers with
+    rate limits, a killed worker, a flood of runs and a scheduler outage. The dashboard shows the
+    day while it is simulated, and stays open in a terminal or with --serve. The database is kept
+    for inspection.
     """
-    if which == "nba":
-        _check_duckdb()
+    which = _chosen(app, which)
     folder = _folder()
     settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
@@ -126,10 +129,17 @@ def _show(app: App, report: _Report) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _check_duckdb() -> None:
-    if importlib.util.find_spec("duckdb") is None:
-        fix = "Install it: pip install 'penstock-engine[duckdb]', or run `penstock demo saas`"
+def _chosen(app: App, which: str | None) -> str:
+    """Return the demo to run: the named one, or nba, or saas if the library of nba is missing."""
+    if which == "saas" or importlib.util.find_spec("duckdb") is not None:
+        return which or "nba"
+    if which == "nba":
+        fix = f"Install it: {INSTALL}, or run `penstock demo saas`"
         raise InvalidInput("which", "a demo whose library is installed (duckdb)", "nba", fix)
+    if not app.is_quiet:
+        about = "This is the saas demo, because the nba demo needs duckdb, which is not installed."
+        click.echo(f"{about} To get it: {INSTALL}\n", err=app.is_json)
+    return "saas"
 
 
 def _settings(app: App, engine: str | None, folder: Path) -> Settings:
