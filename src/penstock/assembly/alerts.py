@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from penstock.access.secrets import Secrets
-from penstock.alerts.channels.delivery import Deliver, Deliveries
+from penstock.alerts.channels.delivery import Deliver, Deliveries, require_apprise
 from penstock.alerts.declared import AlertSettings, HeartbeatSpec, parse_alerts
 from penstock.alerts.evaluator import AlertEvaluator, OutboundHeartbeat
 from penstock.alerts.measures import Measurement
@@ -59,6 +59,9 @@ def build_sender(
         egress=build_egress(settings), secrets=_secrets(settings), tls=lambda: _tls(settings)
     )
     declared = _declared(settings)
+    for name, channel in declared.channels.items():
+        if channel.kind == "apprise":
+            require_apprise(f"alerts.channels.{name}")
     return AlertSender(
         store,
         declared,

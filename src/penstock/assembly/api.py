@@ -16,6 +16,7 @@ from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
+from penstock.egress.tokens import require_oidc
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _pages(settings: Settings, client: Client, clock: Clock) -> PageSite:
 
     identity, provider = parse_identity(settings.login), None
     if identity is not None:
+        require_oidc("login.oidc")
         names = Secrets(secrets_from_environment(os.environ), settings.secrets_dir or None)
         secret = None if identity.client_secret is None else names.get(identity.client_secret, "")
         provider = IdentityProvider(identity, secret, build_egress(settings), clock)

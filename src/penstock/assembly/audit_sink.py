@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.assembly.settings import Settings
-from penstock.core.clock import Clock
+from penstock.core.clock import Clock, Micros
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.db.store import StoreView
 from penstock.probes.bigquery.address import parse_bigquery, parse_bytes
+from penstock.probes.bigquery.connection import require_bigquery
 from penstock.services.store import Retention
 from penstock.shipping.batches import AuditSink
 from penstock.shipping.client import SinkVerifier
@@ -16,12 +17,12 @@ from penstock.shipping.records import SinkVerification
 from penstock.shipping.shipper import ShipCounts, Shipper
 from penstock.sinks.audit_bigquery import BigQuerySink
 from penstock.sinks.audit_bigquery_query import query_bigquery
-from penstock.sinks.audit_parquet import ParquetSink
+from penstock.sinks.audit_parquet import ParquetSink, load_duckdb
 from penstock.sinks.audit_query import QueryResult, SinkQueryBounds, query_parquet
 
 __all__ = [
     "QueryResult", "ShipCounts", "build_audit_sink", "build_query_bounds", "build_retention",
-    "query_sink", "ship_once", "sink_name", "verify_sink",
+    "build_shipper", "query_sink", "ship_once", "sink_name", "verify_sink",
 ]  # fmt: skip
 
 
@@ -38,6 +39,27 @@ def build_audit_sink(settings: Settings, clock: Clock | None = None) -> AuditSin
         return ParquetSink(Path(place).expanduser().absolute(), clock=clock)
     expected = "parquet:DIR or bigquery:PROJECT.DATASET"
     raise SettingsError("audit_sink", expected, settings.audit_sink)
+
+
+def build_shipper(
+    store: StoreView, settings: Settings, clock: Clock | None = None
+) -> tuple[Shipper, Micros] | None:
+    """Return the service that ships to the audit sink, and its interval; None if no sink is set.
+
+    Raises InvalidInput if the library of the sink is not installed.
+    """
+    sink = build_audit_sink(settings, clock)
+    if sink is None:
+        return None
+    return _shipper(store, sink), max(settings.audit_sink_interval, sink.interval_us)
+
+
+def _shipper(store: StoreView, sink: AuditSink) -> Shipper:
+    if isinstance(sink, BigQuerySink):
+        require_bigquery("audit_sink")
+    else:
+        load_duckdb()
+    return Shipper(store, sink)
 
 
 def build_retention(settings: Settings) -> Retention:
@@ -65,7 +87,7 @@ def ship_once(store: StoreView, settings: Settings) -> ShipCounts:
     """Ship everything that can be shipped now."""
     sink = _set(settings)
     try:
-        return Shipper(store, sink).run_once()
+        return _shipper(store, sink).run_once()
     finally:
         sink.close()
 

@@ -22,7 +22,7 @@ from penstock.alerts.records import StoredAlert
 from penstock.analytics.aggregator import Aggregator
 from penstock.assembly.alerts import build_evaluator, build_sender
 from penstock.assembly.api import build_api
-from penstock.assembly.audit_sink import build_audit_sink, build_retention
+from penstock.assembly.audit_sink import build_retention, build_shipper
 from penstock.assembly.database import build_probes
 from penstock.assembly.endpoints import (
     build_dispatcher,
@@ -80,7 +80,6 @@ from penstock.services.store import (
 from penstock.services.supervisor import Loop, LoopSchedule, Service, Supervisor
 from penstock.services.tick_reporter import TickReporter
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
-from penstock.shipping.shipper import Shipper
 from penstock.slos.declared import parse_slos
 from penstock.slos.recorder import SloRecorder
 from penstock.usage.meter import UsageMeter
@@ -346,10 +345,8 @@ def build_services(
         (Aggregator(store), _every(60 * SECOND)),
         *_measuring(store, settings, pipelines, reporter),
     ]
-    sink = build_audit_sink(settings, clock)
-    if sink is not None:
-        interval = max(settings.audit_sink_interval, sink.interval_us)
-        made.append((Shipper(store, sink), _every(interval)))
+    if shipping := build_shipper(store, settings, clock):
+        made.append((shipping[0], _every(shipping[1])))
     return [ScheduledService(service, schedule) for service, schedule in made]
 
 

@@ -34,7 +34,7 @@ from penstock.egress.key_file import KeyFile
 from penstock.egress.keyset import key_fetcher
 from penstock.egress.oidc import SigningKey
 from penstock.egress.policy import parse_target
-from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
+from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk, require_oidc
 from penstock.services.health_checks import HealthCheck
 from penstock.telemetry.declared import parse_telemetry
 
@@ -115,6 +115,8 @@ def build_push_auth(store: Transactions, settings: Settings) -> PushAuth:
     # Importing the web stack takes half a second: only processes that serve load it.
     from penstock.server.push_auth import PushAuth
 
+    if settings.incoming_push:
+        require_oidc("incoming_push")
     verifier = Verifier(key_fetcher(build_egress(settings)), SystemClock())
     keys = signing_keys(store, settings)
     # Reading a private key takes 37 ms, and the route for public keys needs no API key.

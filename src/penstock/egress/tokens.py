@@ -106,7 +106,7 @@ class Signer:
 
 def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
     """Return the payload of a token signed by this key and algorithm; else raise InvalidToken."""
-    jwt = _library()
+    jwt = require_oidc()
     if key.get("kty") != _KINDS[algorithm] or key.get("alg", algorithm) != algorithm:
         raise InvalidToken("alg: does not match the key")
     try:
@@ -124,7 +124,7 @@ def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
 
 def sign(claims: dict[str, Any], key: SigningKey) -> str:
     """Return a token with these claims (RS256)."""
-    text: str = _library().encode(
+    text: str = require_oidc().encode(
         claims, _private(key.pem), algorithm="RS256", headers={"kid": key.key_id, "typ": "JWT"}
     )
     return text
@@ -132,7 +132,7 @@ def sign(claims: dict[str, Any], key: SigningKey) -> str:
 
 def new_signing_key() -> SigningKey:
     """Create a key, named by its own thumbprint (RFC 7638)."""
-    _library()
+    require_oidc()
     # The extra `oidc`, as above.
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa  # as above
@@ -152,7 +152,7 @@ def public_jwk(key: SigningKey) -> dict[str, str]:
 
 
 def _public(pem: str) -> dict[str, str]:
-    jwt = _library()
+    jwt = require_oidc()
     found = jwt.algorithms.RSAAlgorithm.to_jwk(_private(pem).public_key(), as_dict=True)
     return {name: str(found[name]) for name in ("kty", "n", "e")}
 
@@ -160,7 +160,7 @@ def _public(pem: str) -> dict[str, str]:
 @lru_cache(maxsize=KEYS_KEPT)
 def _private(pem: str) -> Any:
     """Return the parsed key; parsing checks its primes, which takes longer than many signatures."""
-    _library()
+    require_oidc()
     # The extra `oidc`, as above.
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -173,14 +173,15 @@ def _thumbprint(jwk: dict[str, str]) -> str:
     return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
 
 
-def _library() -> Any:
+def require_oidc(field: str = "oidc") -> Any:
+    """Import the libraries of the extra; raise SettingsError that names it if one is missing."""
     try:
         # The extra `oidc`: only installations that use tokens need it.
         import cryptography  # noqa: F401
         import jwt  # as above
     except ImportError as error:
         raise SettingsError(
-            "oidc", "the libraries for signed tokens", "nothing",
+            field, "the libraries for signed tokens", "nothing",
             f"Install them: pip install 'penstock-engine[oidc]' ({error})",
         ) from error  # fmt: skip
     return jwt

@@ -21,7 +21,7 @@ from penstock.alerts.channels.formats import FORMATS, Credentials
 from penstock.alerts.channels.mail import email_of
 from penstock.alerts.declared import ChannelSpec
 from penstock.alerts.rows import LeasedNotice
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError, SettingsError
 from penstock.core.redact import redact_text
 from penstock.egress.http_client import HttpClient, HttpResponse, Request, RequestFailed
 from penstock.exports import DISTRIBUTION
@@ -134,7 +134,7 @@ class Deliveries:
         return smtplib.SMTP(spec.host, port, timeout=TIMEOUT_SECONDS)
 
     def _apprise(self, spec: ChannelSpec, content: NoticeContent) -> None:
-        library = _load_apprise()
+        library = require_apprise(spec.kind)
         sender = library.Apprise()
         if not sender.add(self._value(spec.url_secret)):
             raise NoticeRefused("apprise: the secret is not an address that it supports")
@@ -157,12 +157,13 @@ def target_of(spec: ChannelSpec) -> str:
     return f"{spec.kind} (secret {secret})"
 
 
-def _load_apprise() -> Any:
+def require_apprise(field: str) -> Any:
+    """Import the library of the extra; raise SettingsError that names it if it is missing."""
     try:
         return importlib.import_module("apprise")  # an extra
     except ImportError:
-        fix = f"pip install '{DISTRIBUTION}[alerts]'"
-        raise NoticeRefused(f"apprise is not installed: {fix}") from None
+        fix = f"Install it: pip install '{DISTRIBUTION}[alerts]'"
+        raise SettingsError(field, "the package apprise", "not installed", fix) from None
 
 
 def _retry_after(reply: HttpResponse) -> float | None:
