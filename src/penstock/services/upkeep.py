@@ -195,7 +195,7 @@ class Vacuum:
     A queue table turns over within seconds, and PostgreSQL's autovacuum checks it once a minute.
     While another session holds a snapshot, a second vacuum would remove nothing, so the service
     waits until the horizon moves. If it lacks permission to see that session, it detects this from
-    a vacuum that removed few rows, and pauses.
+    a vacuum that removed few rows although the horizon moved, and pauses.
     """
 
     name = "vacuum"
@@ -217,7 +217,9 @@ class Vacuum:
         self._horizon = found[0].horizon
         self._store.vacuum([row.table for row in found])
         left = {row.table: row for row in self._store.read(lambda tx: dead_rows(tx, 0))}
-        if not any(_has_removed(row, left.get(row.table)) for row in found):
+        is_held = any(row.horizon is not None and row.horizon == self._horizon
+                      for row in left.values())  # fmt: skip
+        if not is_held and not any(_has_removed(row, left.get(row.table)) for row in found):
             self._pauses = FRUITLESS_PASSES
         return len(found)
 
