@@ -1,21 +1,31 @@
 """What goes wrong on the first day: each error is one sentence that says what to do."""
 
+import ast
 import contextlib
+import importlib.util
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
 
+from penstock import SettingsError
 from penstock.cli import cli
+from penstock.consumer import Consumer
 from penstock.testing.postgres.databases import DatabaseServer
+from tests.examples.test_workers import Process
 from tests.kits.refusing_postgres import refusing_postgres
 from tests.kits.shell import SHOP, CommandResult, Shell
+from tests.release.wheels import versions
 
 ROOT = Path(__file__).parents[2]
 DECLARED = 'from penstock.bus import TopicSpec\n\norders = TopicSpec(name="orders")\n'
@@ -126,34 +136,102 @@ class TestUrls:
         check(result, 2, "expected PostgreSQL 15 or newer", shown, "Upgrade that server")
 
 
+UP = ("up", "--port", "0")
+SINK = ("sink", "ship")
+DIFF = ("subscriptions", "diff", "mine.py", "--transport")
+LOGIN = """{"oidc": {"issuer": "https://id.example.com", "client_id": "penstock",
+    "roles": {"@example.com": "viewer"}}}"""
+PUSH = """{"orders": {"topic": "orders", "email": "a@example.com",
+    "audience": "https://penstock.example.com/pubsub/push/orders"}}"""
+
+
+class Use(NamedTuple):
+    """A command that needs a library which is not installed."""
+
+    extra: str
+    library: str
+    line: Sequence[str]
+    settings: Mapping[str, str] = {}
+    user: str | None = None
+    """Module of ours that imports the library at its top."""
+
+
+USES = [
+    Use("postgres", "psycopg", ("status", "--database-url", "postgresql://localhost/db")),
+    Use("duckdb", "duckdb", ("demo", "nba")),
+    Use("duckdb", "duckdb", ("export", "runs", "--format", "parquet", "--file", "runs.parquet")),
+    Use("duckdb", "duckdb", SINK, {"AUDIT_SINK": "parquet:sink"}),
+    Use("duckdb", "duckdb", UP, {"AUDIT_SINK": "parquet:sink"}),
+    Use("bigquery", "google.cloud.bigquery", SINK, {"AUDIT_SINK": "bigquery:acme.audit"}),
+    Use("bigquery", "google.cloud.bigquery", UP, {"AUDIT_SINK": "bigquery:acme.audit"}),
+    Use("oidc", "jwt", UP, {"LOGIN": LOGIN}),
+    Use("oidc", "jwt", UP, {"INCOMING_PUSH": PUSH}),
+    Use("oidc", "jwt", ("db", "rotate-push-key")),
+    Use("otel", "opentelemetry.sdk.trace", UP,
+        {"TELEMETRY": '{"otlp_endpoint": "http://127.0.0.1:1"}'}, "penstock.telemetry.otlp"),
+    Use("sentry", "sentry_sdk", UP,
+        {"TELEMETRY": '{"sentry_dsn_secret": "sentry"}', "SECRET_SENTRY": "https://a@b.invalid/1"},
+        "penstock.telemetry.sentry"),
+    Use("alerts", "apprise", UP,
+        {"ALERTS": '{"channels": {"phone": {"kind": "apprise", "url_secret": "phone"}}}'}),
+    Use("pubsub", "penstock.pubsub_wire.handlers", (*UP, "--pubsub-port", "0")),
+    Use("pubsub", "google.pubsub_v1", (*DIFF, "pubsub://acme")),
+    Use("nats", "nats", (*DIFF, "nats://127.0.0.1")),
+]  # fmt: skip
+
+
 class TestExtras:
     """A feature whose library is not installed."""
 
-    @pytest.mark.parametrize(
-        ("library", "line", "extra"),
-        [
-            ("psycopg", ["status", "--database-url", "postgresql://localhost/db"], "postgres"),
-            ("duckdb", ["demo"], "duckdb"),
-            (
-                "penstock.pubsub_wire.handlers",
-                ["up", "--port", "0", "--pubsub-port", "0"],
-                "pubsub",
-            ),
-            (
-                "nats",
-                ["subscriptions", "diff", "--transport", "nats://127.0.0.1", "mine.py"],
-                "nats",
-            ),
-        ],
-    )
-    def test_missing(
-        self, shell: Shell, monkeypatch: pytest.MonkeyPatch, library: str, line: list[str],
-        extra: str,
-    ) -> None:  # fmt: skip
+    @pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.extra}-{use.line[0]}")
+    def test_missing(self, shell: Shell, monkeypatch: pytest.MonkeyPatch, use: Use) -> None:
         Path("mine.py").write_text(DECLARED)
-        monkeypatch.setitem(sys.modules, library, None)
-        result = run(*line) if "--database-url" in line else shell(*line)
-        check(result, 2, f"pip install 'penstock-engine[{extra}]'")
+        monkeypatch.delitem(sys.modules, "mine", raising=False)
+        for name, value in use.settings.items():
+            monkeypatch.setenv(f"PENSTOCK_{name}", value)
+        if use.user is not None:
+            monkeypatch.delitem(sys.modules, use.user, raising=False)
+        monkeypatch.setitem(sys.modules, use.library, None)
+        result = run(*use.line) if "--database-url" in use.line else shell(*use.line)
+        check(result, 2, f"pip install 'penstock-engine[{use.extra}]'")
+
+    def test_missing_in_a_consumer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A consumer is a program of the user; it meets the error where it is declared."""
+        monkeypatch.setitem(sys.modules, "google.cloud.firestore", None)
+        with pytest.raises(SettingsError) as raised:
+            Consumer("beats", sink="firestore:acme")
+        assert "pip install 'penstock-engine[firestore]'" in raised.value.message
+
+    def test_every_extra_is_here(self) -> None:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+        extras = set(project["optional-dependencies"]) - {"dev"}
+        assert extras == {use.extra for use in USES} | {"firestore"}
+
+
+def test_demo_without_extras(bare: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`penstock demo` of a plain installation plays the demo that needs nothing else."""
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    small = ("--seconds", "1", "--customers", "20", "--flood", "300")
+    notice, _, rest = bare.ok("demo", *small).partition("\n")
+    assert notice.startswith("This is the saas demo, because the nba demo needs duckdb")
+    assert "pip install 'penstock-engine[duckdb]' (in a clone: pip install '.[duckdb]')" in notice
+    assert "A day of many customers' schedules" in rest
+    assert "No run was lost." in rest
+
+
+def test_up_says_where_the_dashboard_is(tmp_path: Path) -> None:
+    """The address that `penstock up` prints is that of the login page."""
+    line = (sys.executable, "-m", "penstock", "up", "--port", "0", "--pipelines", SHOP)
+    process = Process(*line, cwd=tmp_path)
+    try:
+        printed = process.wait_for(lambda text: text.startswith("  dashboard "))
+        found = re.fullmatch(r"  dashboard  (http://127\.0\.0\.1:[1-9]\d+/)", printed)
+        assert found is not None, printed
+        with urllib.request.urlopen(found[1], timeout=60) as page:
+            assert b"API key" in page.read()
+        assert process.terminate() == 0
+    finally:
+        process.close()
 
 
 class TestSettings:
@@ -230,14 +308,51 @@ def test_file_systems(tmp_path: Path, options: tuple[str, ...], words: str) -> N
     check(CommandResult(done.returncode, done.stdout, done.stderr), 5, words)
 
 
-OLD = "import sys; sys.version_info = (3, 9, 2, 'final', 0); import penstock.cli"
+OLD = """
+import sys
+
+class Imports:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "penstock":
+            print(name)
+
+sys.meta_path.insert(0, Imports())
+sys.version_info = (3, 9, 2, "final", 0)
+import penstock.cli
+"""
+SENTENCE = "Penstock needs Python 3.11 or newer, and this is {}: "
+OLDEST_PARSED = (3, 7)
+"""Oldest Python that knows what the files use, such as annotations that are not evaluated."""
 
 
 def test_old_python() -> None:
     """Started from a clone by an old Python: a sentence instead of a syntax error."""
     done = subprocess.run([sys.executable, "-c", OLD], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("Penstock needs Python 3.11 or newer, and this is 3.9: ")
+    assert done.stderr.startswith(SENTENCE.format("3.9"))
+    assert done.stderr.count("\n") == 1
+    # What is imported before the version is compared must parse in an old Python.
+    loaded = done.stdout.split()
+    assert loaded[0] == "penstock"
+    for name in loaded:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        ast.parse(Path(spec.origin).read_text("utf-8"), name, feature_version=OLDEST_PARSED)
+
+
+@pytest.mark.parametrize("name", ["python3.7", "python3.8", "python3.9", "python3.10"])
+def test_a_real_old_python(name: str) -> None:
+    """The same with an old interpreter, if this machine has it."""
+    path, version = next(versions(name), ("", ""))
+    if not path:
+        pytest.skip(f"there is no {name} on this machine")
+    line = [path, "-B", "-m", "penstock", "--help"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    shown = ".".join(version.split(".")[:2])
+    assert done.stderr.startswith(SENTENCE.format(shown)), done.stderr
     assert done.stderr.count("\n") == 1
 
 
