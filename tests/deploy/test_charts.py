@@ -22,9 +22,18 @@ CUSTOM = frozenset({"ScaledObject", "TriggerAuthentication"})
 """Kinds of KEDA, which the schemas of Kubernetes do not contain."""
 
 
+def defaults() -> dict[str, Any]:
+    """Return the values of the chart, with those that have no default."""
+    files = (CHART / "values.yaml", CHART / "ci" / "test-values.yaml")
+    merged: dict[str, Any] = {}
+    for file in files:
+        merged |= yaml.safe_load(file.read_text("utf-8"))
+    return merged
+
+
 def render(**changes: Any) -> list[dict[str, Any]]:
     """Return the objects of the chart, rendered with these values over the defaults."""
-    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8")) | changes
+    values = defaults() | changes
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
     data = {
         "Values": values,
@@ -39,18 +48,39 @@ def render(**changes: Any) -> list[dict[str, Any]]:
 
 
 def scaled() -> dict[str, Any]:
-    """Return values with two pools, one of which scales by itself, and an ingress."""
-    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    """Return values with three pools, one of which scales by itself, an ingress and a volume."""
+    values = defaults()
     pool = values["workers"]["default"]
     heavy = {**pool, "slots": 2, "autoscaling": {**pool["autoscaling"], "enabled": True}}
     ingress = {**values["api"]["ingress"], "enabled": True, "tlsSecretName": "tls"}
     return {
-        "workers": {"default": pool, "heavy": heavy},
+        "workers": {"default": pool, "heavy": heavy, "bare": {"replicas": 0}},
         "api": {**values["api"], "ingress": ingress},
         "tolerations": [{"key": "data", "operator": "Exists"}],
         "nodeSelector": {"disk": "ssd"},
         "secretEnvironment": "penstock-secrets",
+        "database": {**values["database"], "appSecretName": "penstock-app"},
+        "extraEnv": [{"name": "PENSTOCK_ENCRYPTION_KEY_FILE", "value": "/keys/push"}],
+        "extraVolumes": [{"name": "keys", "secret": {"secretName": "keys"}}],
+        "extraVolumeMounts": [{"name": "keys", "mountPath": "/keys", "readOnly": True}],
     }
+
+
+def pods(**changes: Any) -> dict[str, dict[str, Any]]:
+    """Return the specs of the pods of deployments and jobs by their names, without the prefix."""
+    return {
+        one["metadata"]["name"].removeprefix("night-penstock-"): one["spec"]["template"]["spec"]
+        for one in render(**changes)
+        if one["kind"] in {"Deployment", "Job"}
+    }
+
+
+def secret_of(pod: dict[str, Any]) -> dict[str, str]:
+    """Return the reference to the secret with the database URL of a pod."""
+    (container,) = pod["containers"]
+    (url,) = (one for one in container["env"] if one["name"] == "PENSTOCK_DATABASE_URL")
+    found: dict[str, str] = url["valueFrom"]["secretKeyRef"]
+    return found
 
 
 @pytest.mark.parametrize("changes", [{}, scaled()], ids=["defaults", "scaled"])
@@ -67,10 +97,7 @@ def test_chart_is_valid(changes: dict[str, Any]) -> None:
 
 def test_every_pod_is_confined() -> None:
     """No container runs as root, writes to its image, or gains privileges."""
-    for one in render(**scaled()):
-        pod = one.get("spec", {}).get("template", {}).get("spec")
-        if pod is None:
-            continue
+    for pod in pods(**scaled()).values():
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["automountServiceAccountToken"] is False
         for container in pod["containers"]:
@@ -83,7 +110,7 @@ def test_every_pod_is_confined() -> None:
 def test_selectors_match_their_pods() -> None:
     """Services, deployments and disruption budgets select exactly one deployment's pods."""
     objects = render(**scaled())
-    pods = [
+    labelled = [
         one["spec"]["template"]["metadata"]["labels"]
         for one in objects
         if one["kind"] == "Deployment"
@@ -92,7 +119,9 @@ def test_selectors_match_their_pods() -> None:
         if one["kind"] in {"Deployment", "PodDisruptionBudget", "Service"}:
             chosen = one["spec"]["selector"]
             wanted = chosen.get("matchLabels", chosen).items()
-            assert sum(wanted <= labels.items() for labels in pods) == 1, one["metadata"]["name"]
+            assert sum(wanted <= labels.items() for labels in labelled) == 1, one["metadata"][
+                "name"
+            ]
 
 
 def test_pool_scales_on_its_own_figure() -> None:
@@ -101,7 +130,82 @@ def test_pool_scales_on_its_own_figure() -> None:
     worker = objects["Deployment", "night-penstock-worker-heavy"]
     assert "replicas" not in worker["spec"]
     trigger = objects["ScaledObject", "night-penstock-worker-heavy"]["spec"]["triggers"][0]
-    assert trigger["metadata"]["url"].endswith("/api/v1/pools/heavy/desired-workers")
+    # KEDA's operator requests the URL from its own namespace, so it names that of the API.
+    host = "night-penstock-api.data.svc"
+    assert objects["Service", "night-penstock-api"]["spec"]["ports"][0]["port"] == 80
+    assert trigger["metadata"]["url"] == f"http://{host}/api/v1/pools/heavy/desired-workers"
+
+
+def test_pool_without_settings() -> None:
+    """A pool needs no values: Kubernetes and Penstock have defaults; zero replicas are kept."""
+    made = pods(workers={"empty": {}, "none": {"replicas": 0}})
+    assert made["worker-empty"]["containers"][0]["args"] == [
+        "worker", "--pool", "empty", "--slots", "5",
+    ]  # fmt: skip
+    replicas = {
+        one["metadata"]["name"]: one["spec"].get("replicas")
+        for one in render(workers={"empty": {}, "none": {"replicas": 0}})
+        if one["kind"] == "Deployment"
+    }
+    assert replicas["night-penstock-worker-empty"] is None
+    assert replicas["night-penstock-worker-none"] == 0
+
+
+def test_owner_and_application_have_their_own_secrets() -> None:
+    """Only the migration and the scheduler get the owner's URL once there is another one."""
+    owner = {"name": "penstock-database", "key": "url"}
+    app = {"name": "penstock-app", "key": "url"}
+    assert {name: secret_of(pod) for name, pod in pods(**scaled()).items()} == {
+        "migrate": owner, "scheduler": owner,
+        "api": app, "worker-default": app, "worker-heavy": app, "worker-bare": app,
+    }  # fmt: skip
+    assert all(secret_of(pod) == owner for pod in pods().values())
+
+
+@pytest.mark.parametrize("unset", [{"pipelines": []}, {"pipelines": None}])
+def test_pipelines_are_required(unset: dict[str, Any]) -> None:
+    """Without pipelines the chart says what to set; it never deploys those of the demo."""
+    assert yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))["pipelines"] == []
+    with pytest.raises(Exception, match="Set pipelines to the modules of your image"):
+        render(**unset)
+
+
+def test_every_process_is_probed() -> None:
+    """Workers and the scheduler serve their metrics on the port that their probes request."""
+    for name, pod in pods().items():
+        (container,) = pod["containers"]
+        if name == "migrate":
+            assert "livenessProbe" not in container
+            continue
+        (port,) = container["ports"]
+        for probe in ("startupProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["port"] == port["name"]
+        if name != "api":
+            env = {one["name"]: one.get("value") for one in container["env"]}
+            assert container["livenessProbe"]["httpGet"]["path"] == "/metrics"
+            assert env["PENSTOCK_METRICS_HOST"] == "0.0.0.0"
+            assert env["PENSTOCK_METRICS_PORT"] == str(port["containerPort"])
+
+
+def test_api_serves_while_balancers_notice() -> None:
+    """A stopping API pod serves on for some seconds, and has time to drain after that."""
+    made = pods()
+    (container,) = made["api"]["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    drain = int(env["PENSTOCK_DRAIN"].removesuffix("s"))
+    assert (program, int(seconds) > 0) == ("sleep", True)
+    assert made["api"]["terminationGracePeriodSeconds"] >= int(seconds) + drain + 5
+    assert made["worker-default"]["terminationGracePeriodSeconds"] >= drain + 5
+
+
+def test_extra_files_reach_every_container() -> None:
+    """Extra variables, volumes and mounts are added to those of the chart."""
+    for pod in pods(**scaled()).values():
+        (container,) = pod["containers"]
+        assert {one["name"] for one in pod["volumes"]} == {"tmp", "keys"}
+        assert {one["mountPath"] for one in container["volumeMounts"]} == {"/tmp", "/keys"}
+        assert container["env"][-1]["name"] == "PENSTOCK_ENCRYPTION_KEY_FILE"
 
 
 def test_dockerfile() -> None:

@@ -27,7 +27,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "penstock.pod" -}}
 serviceAccountName: {{ include "penstock.fullname" .root }}
 automountServiceAccountToken: false
-terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ add .root.Values.terminationGracePeriodSeconds (default 0 .preStop) }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
@@ -55,12 +55,22 @@ topologySpreadConstraints:
 volumes:
   - name: tmp
     emptyDir: {}
+{{- with .root.Values.extraVolumes }}
+{{ toYaml . | indent 2 }}
+{{- end }}
 {{- end -}}
 
-{{/* Container fields that every process shares. */}}
+{{/* Container fields that every process shares. role: owner or app, the database role that the process needs. */}}
 {{- define "penstock.container" -}}
-image: {{ include "penstock.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- $values := .root.Values -}}
+{{- $secret := $values.database.secretName -}}
+{{- $key := $values.database.secretKey -}}
+{{- if and (eq .role "app") $values.database.appSecretName -}}
+{{- $secret = $values.database.appSecretName -}}
+{{- $key = $values.database.appSecretKey -}}
+{{- end -}}
+image: {{ include "penstock.image" .root | quote }}
+imagePullPolicy: {{ $values.image.pullPolicy }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
@@ -69,23 +79,49 @@ securityContext:
 volumeMounts:
   - name: tmp
     mountPath: /tmp
+{{- with $values.extraVolumeMounts }}
+{{ toYaml . | indent 2 }}
+{{- end }}
 env:
   - name: PENSTOCK_DATABASE_URL
     valueFrom:
       secretKeyRef:
-        name: {{ .Values.database.secretName | quote }}
-        key: {{ .Values.database.secretKey | quote }}
+        name: {{ $secret | quote }}
+        key: {{ $key | quote }}
   - name: PENSTOCK_PIPELINES
-    value: {{ join "," .Values.pipelines | quote }}
+    value: {{ required "Set pipelines to the modules of your image that declare pipelines, for example --set pipelines={my_pipelines}" (join "," $values.pipelines) | quote }}
   - name: PENSTOCK_DRAIN
-    value: {{ printf "%ds" (int (sub .Values.terminationGracePeriodSeconds 5)) | quote }}
-{{- range $name, $value := .Values.settings }}
+    value: {{ printf "%ds" (int (sub $values.terminationGracePeriodSeconds 5)) | quote }}
+  - name: PENSTOCK_METRICS_HOST
+    value: 0.0.0.0
+  - name: PENSTOCK_METRICS_PORT
+    value: {{ $values.metricsPort | quote }}
+{{- range $name, $value := $values.settings }}
   - name: {{ $name }}
     value: {{ $value | quote }}
 {{- end }}
-{{- with .Values.secretEnvironment }}
+{{- with $values.extraEnv }}
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with $values.secretEnvironment }}
 envFrom:
   - secretRef:
       name: {{ . | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* Port and probes of a process without an API: its metrics respond while it works. */}}
+{{- define "penstock.metrics" -}}
+ports:
+  - name: metrics
+    containerPort: {{ .Values.metricsPort }}
+startupProbe:
+  httpGet: {path: /metrics, port: metrics}
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /metrics, port: metrics}
+  periodSeconds: 20
+  timeoutSeconds: 5
+  failureThreshold: 6
 {{- end -}}
