@@ -1,17 +1,65 @@
--- Roles with the least rights that Penstock needs. Run it once as a superuser in Penstock's database:
+-- Roles with the least rights that Penstock needs. Run it as a superuser in Penstock's database, before the first migration:
 --   psql --dbname=penstock --file=deploy/postgres/roles.sql
+-- It may be repeated at any time: run it again after a restore into another cluster, and in a database whose tables existed before.
 -- penstock_owner migrates the schema (penstock db migrate) and runs the scheduler, whose upkeep creates partitions and vacuums.
--- penstock_app runs workers and the API and cannot change the schema. penstock_tenant is the role of requests whose API key is
--- bound to a customer: row-level security confines it. penstock_app bypasses row-level security until it takes that role.
+-- penstock_app runs workers and the API. It cannot change the schema, and it can add to the journal, its seals and the audit log
+-- but not change or delete what they have. penstock_tenant is the role of requests whose API key is bound to a customer: row-level
+-- security confines it. penstock_app bypasses row-level security until it takes that role.
 -- Set passwords with \password, or authenticate by certificate.
-CREATE ROLE penstock_tenant NOLOGIN NOINHERIT;
-CREATE ROLE penstock_owner LOGIN;
-CREATE ROLE penstock_app LOGIN BYPASSRLS;
+DO $roles$
+BEGIN
+    IF to_regrole('penstock_tenant') IS NULL THEN
+        CREATE ROLE penstock_tenant;
+    END IF;
+    IF to_regrole('penstock_owner') IS NULL THEN
+        CREATE ROLE penstock_owner;
+    END IF;
+    IF to_regrole('penstock_app') IS NULL THEN
+        CREATE ROLE penstock_app;
+    END IF;
+END
+$roles$;
+ALTER ROLE penstock_tenant NOLOGIN NOINHERIT;
+ALTER ROLE penstock_owner LOGIN;
+ALTER ROLE penstock_app LOGIN BYPASSRLS;
 GRANT penstock_tenant TO penstock_owner;
 GRANT penstock_tenant TO penstock_app;
 GRANT CREATE, USAGE ON SCHEMA public TO penstock_owner;
-GRANT USAGE ON SCHEMA public TO penstock_app;
+GRANT USAGE ON SCHEMA public TO penstock_app, penstock_tenant;
+
+-- Tables that exist, and those of later migrations.
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO penstock_app;
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO penstock_app;
 ALTER DEFAULT PRIVILEGES FOR ROLE penstock_owner IN SCHEMA public
     GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO penstock_app;
 ALTER DEFAULT PRIVILEGES FOR ROLE penstock_owner IN SCHEMA public
     GRANT USAGE, SELECT ON SEQUENCES TO penstock_app;
+
+-- Tables that are only added to, and the weekly partitions of the journal. Default privileges cannot name tables, so an event
+-- trigger takes the rights away when one is created, by a migration or by the scheduler.
+CREATE OR REPLACE FUNCTION penstock_append_only(made oid) RETURNS void LANGUAGE plpgsql AS
+$append$
+BEGIN
+    IF coalesce(pg_partition_root(made), made) IN (
+        to_regclass('public.journal'), to_regclass('public.seals'), to_regclass('public.audit'))
+    THEN
+        EXECUTE format('REVOKE UPDATE, DELETE, TRUNCATE ON %s FROM penstock_app', made::regclass);
+    END IF;
+END
+$append$;
+CREATE OR REPLACE FUNCTION penstock_table_made() RETURNS event_trigger LANGUAGE plpgsql AS
+$made$
+BEGIN
+    PERFORM public.penstock_append_only(objid) FROM pg_event_trigger_ddl_commands()
+    WHERE classid = 'pg_class'::regclass AND object_type = 'table';
+END
+$made$;
+DROP EVENT TRIGGER IF EXISTS penstock_table_made;
+CREATE EVENT TRIGGER penstock_table_made ON ddl_command_end WHEN TAG IN ('CREATE TABLE')
+    EXECUTE FUNCTION penstock_table_made();
+DO $existing$
+BEGIN
+    PERFORM public.penstock_append_only(oid) FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p');
+END
+$existing$;
