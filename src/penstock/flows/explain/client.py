@@ -283,7 +283,7 @@ def _outside(
         messages=messages_of(tx, ids),
         executions=executions_outside(tx, ids, customer_key, gone=gone, limit=EXECUTIONS_MAX),
         open_deliveries=open_deliveries(tx, ids, customer_key),
-        live_runs=[finder.run(run) for run in live if run is not None and run.finished_at is None],
+        live_runs=finder.runs([run for run in live if run is not None and run.finished_at is None]),
         dead_letters=dead_letters_of(tx, ids, customer_key),
     )
 

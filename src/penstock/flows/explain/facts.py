@@ -74,6 +74,24 @@ class RunGateFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatFact:
+    """The last heartbeat of the worker that holds a run, and the end of its lease."""
+
+    at: Micros | None = None
+    """None if the worker sends no heartbeats yet: the run waits for its start or its response."""
+    until_at: Micros | None = None
+    """When another worker may take the run over unless this one reports; None if its session has
+    ended.
+    """
+
+    def is_silent(self, now: Micros) -> bool:
+        """Whether the worker misses heartbeats; its lease is meant to last for three of them."""
+        if self.until_at is None:
+            return True
+        return self.at is not None and now - self.at > (self.until_at - self.at) // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFact:
     """One attempt of a processor.
 
@@ -99,6 +117,8 @@ class RunFact:
     error_type: str | None = None
     error: str | None = None
     claimed_by: str | None = None
+    heartbeat: HeartbeatFact | None = None
+    """Of the worker that holds it; None if none does, or if the caller may not see the worker."""
     pool: str = "default"
     ordering_key: str | None = None
     preceding_run_id: str | None = None

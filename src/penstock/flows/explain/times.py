@@ -29,6 +29,10 @@ class LocalClock:
             return local.strftime("%H:%M")
         return local.strftime("%m-%d %H:%M" if local.year == today.year else "%Y-%m-%d %H:%M")
 
+    def exact(self, moment: Micros) -> str:
+        """Return the time of day with seconds, with the date unless it is today: "11:02:35"."""
+        return f"{self.at(moment)}:{self._local(moment):%S}"
+
     def _local(self, moment: Micros) -> datetime:
         shown = shown_datetime(moment)
         try:

@@ -60,6 +60,19 @@ SELECT o.run_id FROM runs m JOIN runs o ON o.ordering_key = m.ordering_key
     AND o.customer = m.customer AND o.run_id < m.run_id
 WHERE m.run_id = :run_id ORDER BY o.run_id LIMIT 1;
 
+-- name: run_heartbeats
+-- The last heartbeat of the worker that holds each run, and the end of its lease. A built-in worker
+-- has a session, whose row is deleted when it ends; an external one has a lease for each run, and
+-- progress once the run has started. Every row is found by its key, as in `external_run_get_many`.
+-- scope: system (the caller may see the runs)
+SELECT r.run_id, r.session_id,
+    coalesce((SELECT s.beat_at FROM sessions s WHERE s.session_id = r.session_id),
+        (SELECT p.beat_at FROM progress p WHERE p.run_id = r.run_id AND r.session_id IS NULL)),
+    coalesce((SELECT s.until_at FROM sessions s WHERE s.session_id = r.session_id),
+        (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
+            AND e.token = r.token AND r.session_id IS NULL))
+FROM runs r WHERE r.run_id {{any ids}} AND r.state <> 'PENDING' ORDER BY r.run_id LIMIT 1000;
+
 -- name: common_cause_open
 -- The open alert about a common cause of failures in a pipeline.
 -- scope: system (operators; a tenant's key adds :customer)

@@ -37,7 +37,7 @@ def config_fact(tx: Tx, names: NameResolver, config: ConfigRow) -> ConfigFact:
         consecutive_failures=config.consecutive_failures,
         topic=_topic(tx, config),
         pauses=loader.pauses_of(config.customer_id, config.pipeline, config.config_id),
-        live=tuple(loader.run(run) for run in live),
+        live=tuple(loader.runs(live)),
         open_flow_id=None if flow is None else encode("flow", flow),
         missed=MissedFact(at=missed[0].slot_to, outcome=missed[0].outcome) if missed else None,
         common_cause=None if failing is None else (failing[0], failing[1]),

@@ -23,6 +23,7 @@ from penstock.flows.explain.facts import (
     DecisionFact,
     FlowFact,
     GateFact,
+    HeartbeatFact,
     ItemsFact,
     LimitFact,
     OpenFlowFact,
@@ -32,7 +33,6 @@ from penstock.flows.explain.facts import (
     ProcessorFact,
     ProducerFact,
     RunFact,
-    RunGateFact,
     TriggerFact,
 )
 from penstock.flows.explain.store.items import item_facts
@@ -40,6 +40,7 @@ from penstock.flows.explain.store.limits import limit_facts
 from penstock.flows.explain.store.reads import (
     decisions_latest,
     executions_of_flow,
+    heartbeats_of,
     interventions_of_flow,
     run_blocking,
     runs_ahead,
@@ -50,6 +51,7 @@ from penstock.flows.explain.store.rows import (
     ended_fact,
     error_message,
     intervention_fact,
+    run_gate_fact,
 )
 from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.rows import InterventionRow
@@ -136,6 +138,15 @@ class FactLoader:
 
     def run(self, run: RunRow) -> RunFact:
         """Return the facts about a run, live or ended."""
+        return self.runs([run])[0]
+
+    def runs(self, runs: Sequence[RunRow]) -> list[RunFact]:
+        """Return the facts about runs, in their order."""
+        is_bound = self._names.customer_id is not None
+        heartbeats = heartbeats_of(self._tx, runs, is_bound=is_bound)
+        return [self._run(run, heartbeats.get(run.run_id)) for run in runs]
+
+    def _run(self, run: RunRow, heartbeat: HeartbeatFact | None) -> RunFact:
         info = self._info(run.pipeline)
         waits = None if run.admission is None else WAITS.get(Admission(run.admission))
         rows = [] if info is None else info.processors
@@ -146,6 +157,7 @@ class FactLoader:
         is_ready = waits == "ready" and run.finished_at is None
         front = run_blocking(self._tx, run.run_id) if waits == "blocked" else None
         waited = sub_flow_waiting(self._tx, run.run_id) if waits == "suspended" else None
+        gate = run_gate_get(self._tx, run.run_id) if waits == "gated" else None
         timeout = None
         if run.started_at is not None and run.max_execution_us is not None:
             timeout = run.started_at + run.max_execution_us
@@ -165,6 +177,7 @@ class FactLoader:
             error_type=run.error_type,
             error=error_message(run.error_details),
             claimed_by=run.claimed_by,
+            heartbeat=heartbeat,
             pool=pool,
             ordering_key=public_ordering_key(run.ordering_key),
             preceding_run_id=None if front is None else encode("run", front),
@@ -177,7 +190,7 @@ class FactLoader:
             if waits == "paused"
             else (),
             limits=self._limits(run) if waits == "limited" else (),
-            gate=self._run_gate(run.run_id) if waits == "gated" else None,
+            gate=None if gate is None else run_gate_fact(gate),
             is_external=info is not None and row is not None and info.is_external(row),
             endpoint=None if endpoint is None else shown_url(endpoint),
         )
@@ -185,22 +198,6 @@ class FactLoader:
     def executions(self, flow: FlowRow) -> list[RunFact]:
         """Return the ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
-
-    def _run_gate(self, run_id: int) -> RunGateFact | None:
-        gate = run_gate_get(self._tx, run_id)
-        if gate is None:
-            return None
-        return RunGateFact(
-            verdict=gate.verdict,
-            reason=gate.reason or "",
-            since=gate.waiting_since or gate.opened_at,
-            probe_at=gate.probe_at,
-            until_at=gate.deadline_at,
-            pipeline=gate.pipeline,
-            partition=gate.partition,
-            customer=gate.customer_id,
-            needs_a_person=gate.verdict == "FAIL",
-        )
 
     def _limits(self, run: RunRow) -> tuple[LimitFact, ...]:
         customer = self._names.customer_key(self._tx, None)
@@ -256,12 +253,10 @@ class FactLoader:
     def _phases(self, flow: FlowRow, plan: FlowPlan) -> tuple[PhaseFact, ...]:
         tx, flow_id = self._tx, flow.flow_id
         rows = phases_of(tx, [flow_id])[flow_id]
+        live = _one_of_each(runs_of_flow(tx, flow_id))
         parts = _Parts(
             seen={(s.phase, s.processor): s for s in completions_of(tx, [flow_id])[flow_id]},
-            live={
-                gate_key: self.run(run)
-                for gate_key, run in _one_of_each(runs_of_flow(tx, flow_id)).items()
-            },
+            live=dict(zip(live, self.runs(list(live.values())), strict=True)),
             items=item_facts(tx, flow_id, plan),
             ended=[ended_fact(row) for row in executions_of_flow(tx, flow)],
             decided={key: decision_fact(row) for key, row in decisions_latest(tx, flow_id).items()},

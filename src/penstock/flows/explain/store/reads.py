@@ -6,12 +6,15 @@ All reads use an index and are bounded. The caller has checked that it may see t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.db.store import Tx, first, one
+from penstock.flows.explain.facts import HeartbeatFact
 from penstock.flows.gates.rows import DecisionRow, InterventionRow
 from penstock.flows.rows import FlowRow
 from penstock.runs.rows import RunRow
+from penstock.runs.states import RunState
 
 EXECUTIONS_MAX = 1_000
 
@@ -58,6 +61,22 @@ def interventions_of_flow(tx: Tx, flow_id: int) -> list[InterventionRow]:
     """Return the open interventions of a flow."""
     rows = tx.rows("intervention_list_of_flow", {"flow_id": flow_id})
     return [InterventionRow._make(row) for row in rows]
+
+
+def heartbeats_of(
+    tx: Tx, runs: Iterable[RunRow], *, is_bound: bool = False
+) -> dict[int, HeartbeatFact]:
+    """Return the last heartbeats of the workers that hold runs, by run; one read if any is held.
+
+    is_bound: leave out workers with a session, whose rows the role of a customer cannot see.
+    """
+    held = [run.run_id for run in runs if run.state in (RunState.CLAIMED, RunState.RUNNING)]
+    rows = tx.rows("run_heartbeats", {"ids": held}) if held else []
+    return {
+        run_id: HeartbeatFact(at=beat_at, until_at=until_at)
+        for run_id, session_id, beat_at, until_at in rows
+        if (until_at is not None if session_id is None else not is_bound)
+    }
 
 
 def runs_ahead(tx: Tx, run_id: int, limit: int) -> int:

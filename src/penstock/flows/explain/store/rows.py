@@ -10,9 +10,16 @@ from typing import Any
 
 from penstock.core.ids import encode
 from penstock.core.stored_json import loads
-from penstock.flows.explain.facts import DecisionFact, EvidenceFact, InterventionFact, RunFact
+from penstock.flows.explain.facts import (
+    DecisionFact,
+    EvidenceFact,
+    InterventionFact,
+    RunFact,
+    RunGateFact,
+)
 from penstock.flows.explain.store.reads import EndedExecution
 from penstock.flows.gates.rows import DecisionRow, InterventionRow
+from penstock.flows.gates.store.run_gates import RunGateRow
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.attempt_result import error_class
 
@@ -65,6 +72,21 @@ def intervention_fact(item: InterventionRow) -> InterventionFact:
         reason=item.reason,
         tries=item.tries,
         opened_at=item.opened_at,
+    )
+
+
+def run_gate_fact(gate: RunGateRow) -> RunGateFact:
+    """Return the facts about the gate of a single run."""
+    return RunGateFact(
+        verdict=gate.verdict,
+        reason=gate.reason or "",
+        since=gate.waiting_since or gate.opened_at,
+        probe_at=gate.probe_at,
+        until_at=gate.deadline_at,
+        pipeline=gate.pipeline,
+        partition=gate.partition,
+        customer=gate.customer_id,
+        needs_a_person=gate.verdict == "FAIL",
     )
 
 
