@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from penstock import Dependency, Pipeline, same_day
 from penstock.access.store.registry import processor_list
 from penstock.assembly.database import connect
 from penstock.cli.root import cli
@@ -19,6 +20,7 @@ from penstock.monitoring.system.checks import MANY_READY
 from penstock.runs.records import Submission
 from penstock.runs.store.leases import session_open
 from penstock.runs.store.runs import Claim, run_claim
+from tests.conftest import ENGINES
 from tests.kits.shell import Shell
 
 
@@ -81,6 +83,64 @@ class TestProgress:
     def test_flows_are_counted(self, shell: Shell) -> None:
         """Without flows the check passes; tests of flows have blocked ones."""
         assert checks(shell.url)["flows"]["verdict"] == "OK"
+
+
+class TestWarehouses:
+    """Names of warehouses without an address in the settings."""
+
+    @pytest.fixture(params=ENGINES)
+    def url(self, shell: Shell, request: pytest.FixtureRequest) -> str:
+        """The URL of a database on each engine."""
+        is_postgres = request.param == "postgres"
+        return str(request.getfixturevalue("pg_migrated_dsn")) if is_postgres else shell.url
+
+    def test_a_name_without_an_address(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The check names warehouse and pipelines; the setting that it suggests passes it.
+
+        An address is no name, and a warehouse that nothing queries is not needed.
+        """
+        table = same_day("t.orders", shared=True)
+        built_in = ("duckdb:a.duckdb", "sqlite:a.db", "postgresql://h/a", "bigquery:p.d")
+        used = [
+            gated("one", "sales", table),
+            gated("two", None, same_day("t.orders", shared=True, warehouse="sales")),
+            gated("three", "depots", table),
+            *(gated(f"own{n}", address, table) for n, address in enumerate(built_in)),
+            gated("quiet", "unused"),
+        ]
+        with connect(url) as client:
+            client.register(used[3:])
+        assert "warehouses" not in checks(url)
+        with connect(url) as client:
+            client.register(used)
+        monkeypatch.setenv("PENSTOCK_WAREHOUSES", "depots=duckdb:depots.duckdb")
+        found = checks(url)["warehouses"]
+        assert found["verdict"] == "WARN"
+        assert "no address for sales (pipelines one, two): gates cannot query it" in found["says"]
+        assert "Set PENSTOCK_WAREHOUSES=sales=postgresql://…, or warehouses = " in found["fix"]
+        assert '["sales=postgresql://…"] in penstock.toml' in found["fix"]
+        both = "depots=duckdb:depots.duckdb,sales=sqlite:sales.db"
+        monkeypatch.setenv("PENSTOCK_WAREHOUSES", both)
+        assert checks(url)["warehouses"]["verdict"] == "OK"
+
+    def test_items_and_freshness(self, shell: Shell) -> None:
+        """A query for items and the freshness of a table also read the pipeline's warehouse."""
+        listed = Pipeline("listed", partition="day", warehouse="a")
+        listed.phase("main").processor("each", each="SELECT 1 AS n", item_key="n")(print)
+        fresh = Pipeline("fresh", partition="day", warehouse="b", freshness={"t": ("1h", "at")})
+        fresh.phase("main").processor("work")(print)
+        with connect(shell.url) as client:
+            client.register([listed, fresh])
+        says = checks(shell.url)["warehouses"]["says"]
+        assert "a (pipeline listed); b (pipeline fresh): gates cannot query them" in says
+
+
+def gated(name: str, warehouse: str | None, *needs: Dependency) -> Pipeline:
+    """A pipeline whose only phase needs these tables."""
+    given: Any = {} if warehouse is None else {"warehouse": warehouse}
+    made = Pipeline(name, partition="day", **given)
+    made.phase("main").processor("work", needs=list(needs))(print)
+    return made
 
 
 class TestDatabase:

@@ -6,6 +6,7 @@ Drivers are imported when they are chosen, so SQLite users never load psycopg.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import socket
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import pipeline_list
 from penstock.alerts.custom.custom_rules import CustomRules
 from penstock.alerts.evaluator import Watchdog
 from penstock.alerts.process.reporter import ProcessReporter
@@ -52,7 +54,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.naming import HTTP_POOL
 from penstock.db.store import Store, StoreView, Transactions
 from penstock.detection.monitor import Monitor
-from penstock.egress.addresses import is_loopback
+from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.egress.key_file import create_private
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import Orchestrator
@@ -115,6 +117,7 @@ __all__ = [
     "development_key",
     "endpoint_problems",
     "find_subscriptions_without_dead_letters",
+    "find_unknown_warehouses",
     "inline_worker",
     "load_pipelines",
     "push_problems",
@@ -214,6 +217,21 @@ def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
     indefinitely.
     """
     return store.read(subscriptions_without_dead_letters)
+
+
+def find_unknown_warehouses(store: Transactions, settings: Settings) -> dict[str, list[str]] | None:
+    """Return the names of warehouses that have no address in the settings, with the pipelines that
+    query them; None if no pipeline queries a warehouse by its name.
+    """
+    # Imported here because most commands probe nothing.
+    from penstock.probes.warehouses import is_name, warehouses_used
+
+    known = parse_named_addresses(settings.warehouses, "warehouses")
+    used: dict[str, list[str]] = {}
+    for _, pipeline, _, definition, *_ in store.read(pipeline_list):
+        for name in filter(is_name, warehouses_used(json.loads(definition))):
+            used.setdefault(name, []).append(pipeline)
+    return {name: used[name] for name in sorted(used.keys() - known.keys())} if used else None
 
 
 def find_durability_warnings(store: Transactions) -> list[str]:

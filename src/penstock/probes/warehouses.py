@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from penstock.core.errors import InvalidInput
+from penstock.core.stored_json import from_json
+from penstock.pipelines.declare.each import EachKind
+from penstock.pipelines.declare.terms import PipelineSettings, ProcessorSettings
 from penstock.probes.bigquery.address import parse_bigquery
 from penstock.probes.bigquery.connection import require_bigquery
 from penstock.probes.bigquery.warehouse import BigQueryWarehouse
@@ -28,11 +31,32 @@ EXPECTED: Final = (
 )
 
 
+def warehouses_used(definition: Mapping[str, Any]) -> set[str]:
+    """Return the names and addresses of the warehouses that a registered pipeline queries: for
+    gates, outputs, items and freshness. A warehouse that it only declares is never opened.
+    """
+    pipeline = from_json(PipelineSettings, definition)
+    found = {pipeline.warehouse} if pipeline.freshness else set()
+    for phase in definition["phases"]:
+        for given in phase["processors"]:
+            terms = from_json(ProcessorSettings, given)
+            tables = (*terms.needs, *terms.outputs)
+            found |= {dependency.warehouse or pipeline.warehouse for dependency in tables}
+            if terms.each is not None and terms.each.kind is EachKind.QUERY:
+                found.add(pipeline.warehouse)
+    return {one for one in found if one}
+
+
+def is_name(warehouse: str) -> bool:
+    """Return whether a warehouse is given by a name, whose address is a setting."""
+    return ":" not in warehouse
+
+
 def open_warehouse(address: str, field: str = "warehouse") -> Warehouse:
     """Return the adapter of an address; InvalidInput names the field and how to fix it."""
-    scheme, colon, rest = address.partition(":")
+    scheme, _, rest = address.partition(":")
     adapter = ADAPTERS.get(scheme)
-    if not colon:
+    if is_name(address):
         fix = (
             f"If {address} is the name of a warehouse, this process needs its address: set "
             f"PENSTOCK_WAREHOUSES={address}=ADDRESS, or warehouses in penstock.toml."

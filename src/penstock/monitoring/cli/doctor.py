@@ -90,6 +90,7 @@ def run_checks(app: App, *, verify_journal: bool = True) -> Iterator[CheckResult
             yield _poison(client)
             yield _push(client, settings)
             yield _endpoints(client, settings)
+            yield from _warehouses(client, settings)
             yield from _transports(settings)
             if verify_journal:
                 yield _journal(client)
@@ -328,6 +329,32 @@ def _endpoints(client: Client, settings: Settings) -> CheckResult:
         return CheckResult("endpoints", "OK", "every HTTP processor can be served")
     says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
     return CheckResult("endpoints", "WARN", says, "See docs/how-to/http-processors.md.")
+
+
+def _warehouses(client: Client, settings: Settings) -> Iterator[CheckResult]:
+    """Check that the settings have the address of each warehouse that a pipeline names."""
+    # Imported here because it loads the store.
+    from penstock.assembly.process import find_unknown_warehouses
+
+    found = find_unknown_warehouses(client.store, settings)
+    if found is None:
+        return
+    if not found:
+        yield CheckResult("warehouses", "OK", "every named warehouse has an address")
+        return
+    named = [
+        f"{name} (pipeline{'s' if len(pipelines) > 1 else ''} {', '.join(pipelines)})"
+        for name, pipelines in found.items()
+    ]
+    it = "it" if len(found) == 1 else "them"
+    says = f"the settings have no address for {'; '.join(named)}: gates cannot query {it}"
+    missing = [f"{name}=postgresql://…" for name in found]
+    listed = ", ".join(f'"{one}"' for one in missing)
+    fix = (
+        f"Set PENSTOCK_WAREHOUSES={','.join(missing)}, or warehouses = [{listed}] in "
+        "penstock.toml, for the scheduler or penstock up; keep the names that are set there."
+    )
+    yield CheckResult("warehouses", "WARN", says, fix)
 
 
 def _transports(settings: Settings) -> Iterator[CheckResult]:
