@@ -219,6 +219,21 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     assert far("flows", "cancel", flow).code == far("flows", "cancel", flow, "--dry-run").code == 4
 
 
+def test_superseded_flows_are_marked(ways: Pair) -> None:
+    """`flows list` says that a newer generation replaced a flow; its state stays CANCELLED."""
+    for way in (ways.near, ways.far):
+        old = way("trigger", "daily", DAY, "--force", "--json").json["flow"]["flow_id"]
+        way("trigger", "daily", DAY, "--force")
+        lines = {line.split()[0]: line for line in way("flows", "list").out.splitlines()}
+        assert lines[old].split()[1:3] == ["CANCELLED", "(superseded)"]
+        (listed,) = [one for one in way("flows", "list", "--json").json["items"]
+                     if one["flow_id"] == old]  # fmt: skip
+        assert listed["state"] == "CANCELLED"
+        assert listed["cancel_reason"].startswith("superseded by a new generation that ")
+        shown = way("flows", "show", old).out
+        assert re.search("\n  reason +superseded by a new generation that ", shown)
+
+
 def test_gate_check(ways: Pair) -> None:
     """A gate can be evaluated at any time, with and without a flow."""
     ids = populate(ways)

@@ -179,6 +179,31 @@ class TestSuperseding:
         journal = shop.client.flows.get(old).journal
         assert "superseded by a new generation that tester opened" in str(journal)
 
+    def test_the_list_says_so(self, shop: Shop) -> None:
+        """A flow's record has the recorded reason, also for a caller of one customer."""
+        scheduled = self.blocked(shop)
+        newer = shop.client.flows.trigger(shop.request(scheduled.partition, force=True)).flow
+        other = shop.client.flows.trigger(shop.request(DAY)).flow
+        silent = shop.client.flows.trigger(shop.request("2025-01-01")).flow
+        shop.client.flows.cancel(other.flow_id, "the data is wrong")
+        shop.client.flows.cancel(silent.flow_id)
+        why = "superseded by a new generation that tester opened manually"
+        expected = {
+            encode("flow", scheduled.flow_id): (why, True),
+            newer.flow_id: (None, False),
+            other.flow_id: ("the data is wrong", False),
+            silent.flow_id: (None, False),
+        }
+        shop.clock.advance(40 * DAY_US)
+        for client in (shop.client, shop.client.scoped("acme")):
+            found = {
+                one.flow_id: (one.cancel_reason, one.is_superseded)
+                for one in client.flows.list(customer="acme").items
+            }
+            assert found == expected
+            old = client.flows.get(encode("flow", scheduled.flow_id)).flow
+            assert (old.state, old.cancel_reason) == ("CANCELLED", why)
+
     def test_pending_runs_are_cancelled(self, shop: Shop) -> None:
         (scheduled,) = shop.fire()
         shop.stage.step()

@@ -31,6 +31,20 @@ def test_a_flow_leads_to_its_neighbour_partitions(served: ServedApi) -> None:
     assert "<kbd>[</kbd> <kbd>]</kbd>" in shown
 
 
+def test_superseded_flows_are_marked(served: ServedApi) -> None:
+    """The list says under the state that a newer generation replaced a flow, and its page why."""
+    flows = served.harness.client.flows
+    scene(served.harness, "acme")
+    request = FlowRequest(pipeline="daily", customer="acme", partition="2026-01-09", force=True)
+    old = flows.trigger(request).flow.flow_id
+    browser = Browser(served)
+    assert "superseded" not in browser.get("/flows?q=2026-01-09").text
+    flows.trigger(request)
+    shown = browser.get("/flows?q=2026-01-09").text
+    assert shown.count("cancelled</span><small>superseded</small>") == 1
+    assert "<small>superseded by a new generation that " in browser.get(f"/flows/{old}").text
+
+
 def test_a_run_leads_to_the_runs_of_its_config(served: ServedApi) -> None:
     made = scene(served.harness, "acme")
     runs = served.harness.client.runs.list(customer="acme", limit=200).items

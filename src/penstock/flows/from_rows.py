@@ -36,15 +36,18 @@ def flow_record(
     expected: tuple[Forecast | None, int | None] = (None, None),
     marks: Sequence[PhaseMarkRow] | None = None,
     progress: tuple[int, int] | None = None,
+    *,
+    cancel_reason: str | None = None,
 ) -> Flow:
     """Return the record of a flow; `phase_state` is that of a waiting or blocked phase.
 
     expected: its forecast, and when it should end. marks: the states of its phases.
-    progress: its completed and its expected phases.
+    progress: its completed and its expected phases. cancel_reason: as recorded in the journal.
     """
     seen, target_at = expected
     completed, planned = (None, None) if progress is None else progress
     return Flow(
+        cancel_reason=cancel_reason,
         phases_expected=planned,
         phases_completed=completed,
         progress_percentage=None if progress is None else percentage(*progress),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from penstock.audit.records import JournalEntry
 from penstock.core.records.record import JsonObject, Meta, Record, Seconds, Time, field
@@ -65,6 +65,10 @@ class FlowRef(Record):
     """Time at which the flow fails unless it has ended; null if there is no deadline."""
 
 
+SUPERSEDED: Final = "superseded"
+"""First word of the reason of a flow that was cancelled because a newer generation was opened."""
+
+
 class PhaseMark(Record):
     """The state of a phase of a flow, without its evidence."""
 
@@ -120,6 +124,14 @@ class Flow(FlowRef):
     """Number of those that completed, degraded or not; null in the same cases."""
     progress_percentage: float | None = None
     """Share of the expected phases that completed, 0 to 100; null in the same cases."""
+    cancel_reason: str | None = None
+    """Recorded reason of a cancelled flow; it begins with `superseded` if a newer generation was
+    opened. Null for other flows, without a reason, and once the journal no longer has it."""
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether it was cancelled because a newer generation was opened."""
+        return self.cancel_reason is not None and self.cancel_reason.startswith(SUPERSEDED)
 
 
 class GridFlow(Record):

@@ -61,7 +61,7 @@ def list_(app: App, /, **given: Any) -> None:
         page,
         {
             "FLOW": lambda flow: flow.flow_id,
-            "STATE": lambda flow: flow.phase_state or flow.state,
+            "STATE": _state_text,
             "CUSTOMER": lambda flow: flow.customer,
             "PIPELINE": lambda flow: flow.pipeline,
             "PARTITION": lambda flow: flow.partition,
@@ -102,6 +102,7 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
             ("opened", output.format_time(flow.created_at, now)),
             ("opened by", f"{flow.opened_by} ({flow.trigger_source})"),
             ("ended", output.format_time(flow.ended_at, now)),
+            ("reason", flow.cancel_reason),
             ("deadline", output.format_time(flow.deadline_at, now)),
             ("probably ends", output.format_time(flow.eta_p50_at, now)),
             ("at the latest", output.format_time(flow.eta_p90_at, now)),
@@ -137,6 +138,11 @@ def _print_detail(detail: FlowDetail, now: int) -> None:
         what = received_text(given.reason, given.entities_total)
         click.echo(f"  {given.phase}/{given.processor} receives {output.escape_control(what)}")
     click.echo(f"Explain it: penstock explain {flow.flow_id}")
+
+
+def _state_text(flow: Flow) -> str:
+    state = flow.phase_state or flow.state
+    return f"{state} (superseded)" if flow.is_superseded else state
 
 
 def _done_text(flow: Flow) -> str:

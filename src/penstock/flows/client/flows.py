@@ -88,6 +88,7 @@ from penstock.flows.store.flows import (
     phases_of,
 )
 from penstock.flows.store.grid import GridKey, phase_marks
+from penstock.flows.store.logs import cancel_reasons
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.pipelines.plan import mode_and_partition
 
@@ -262,6 +263,7 @@ class Flows:
                     phase_states(tx, [number]).get(number),
                     forecasts_of(tx, [flow]).get(number, (None, None)),
                     progress=progress_of(phase_marks(tx, [number])[number]),
+                    cancel_reason=cancel_reasons(tx, [flow]).get(number),
                 ),
                 phases=[phase_record(row) for row in phases_of(tx, [number])[number]],
                 completions=_completions(tx, number),

@@ -28,6 +28,7 @@ from penstock.flows.store.flows import (
     phase_states,
 )
 from penstock.flows.store.grid import phase_marks
+from penstock.flows.store.logs import cancel_reasons
 
 HELD_UP: Final = ("WAITING", "BLOCKED")
 """States of a phase by which flows are listed, in addition to those of the flow itself."""
@@ -139,6 +140,7 @@ def flow_records(
     held_up = phase_states(tx, ids)
     if seen is None:
         seen = forecasts_of(tx, rows) if order.risk else {}
+    reasons = cancel_reasons(tx, rows)
     marks = _marks(tx, names, rows) if order.phases or order.risk or order.sort == "risk" else {}
     return [
         flow_record(
@@ -147,6 +149,7 @@ def flow_records(
             seen.get(row.flow_id, (None, None)),
             marks.get(row.flow_id) if order.phases else None,
             progress_of(marks[row.flow_id]) if row.flow_id in marks else None,
+            cancel_reason=reasons.get(row.flow_id),
         )
         for row in rows
     ]

@@ -100,6 +100,14 @@ DELETE FROM execution_log_rest WHERE ctid IN (
 DELETE FROM execution_log WHERE rowid IN (
     SELECT rowid FROM execution_log WHERE completed_at < :before LIMIT :n);
 
+-- name: flow_cancel_reasons
+-- The recorded reasons of cancelled flows; the bounds on the time exclude other partitions.
+-- scope: system (the caller may see the flows)
+SELECT j.subject, j.why FROM journal j
+WHERE j.subject {{any ids}} AND j.kind = 'flow' AND j.at BETWEEN :since AND :until
+    AND j.to_state = 'CANCELLED' AND j.why IS NOT NULL
+ORDER BY j.seq LIMIT 1000;
+
 -- name: phase_log_put_many
 -- Insert ended phases; a straggler that completes later updates the existing row.
 -- scope: system (the batch names its customers)

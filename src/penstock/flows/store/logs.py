@@ -7,9 +7,29 @@ are logged from the existing history row (`completions.completion_from_runs`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
+from penstock.core.clock import MINUTE
 from penstock.db.store import Tx, one
-from penstock.flows.rows import CheckLogRow, PhaseLogRow
+from penstock.flows.cascade import FlowState
+from penstock.flows.rows import CheckLogRow, FlowRow, PhaseLogRow
+
+ENDING_MAX: Final = 10 * MINUTE
+"""Maximum time between the end of a flow and its journal entry; one transaction writes both."""
+
+
+def cancel_reasons(tx: Tx, flows: Iterable[FlowRow]) -> dict[int, str]:
+    """Return the recorded reasons of the cancelled flows among these; no read without any."""
+    ended = {
+        flow.flow_id: flow.ended_at
+        for flow in flows
+        if flow.state == FlowState.CANCELLED and flow.ended_at is not None
+    }
+    if not ended:
+        return {}
+    first, last = min(ended.values()), max(ended.values())
+    params = {"ids": sorted(ended), "since": first - ENDING_MAX, "until": last + ENDING_MAX}
+    return dict(tx.rows("flow_cancel_reasons", params))
 
 
 def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLogRow]) -> None:

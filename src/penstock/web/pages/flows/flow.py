@@ -126,7 +126,7 @@ def _table(visit: Visit, state: Any, sort: Any) -> TablePanel:
     )
     columns = (
         ListColumn("flow", "", _title_cell),
-        ListColumn("state", "", lambda one: Cell(text=state_of(one)[1], state=state_of(one)[0])),
+        ListColumn("state", "", _state_cell),
         ListColumn("phases", "lo", lambda one: Cell(pipe=marks_pipe(one.phases or []))),
         ListColumn("customer", "lo", lambda one: text(one.customer)),
         ListColumn("gen.", "r lo", lambda one: text(number(one.generation))),
@@ -142,6 +142,11 @@ def _title_cell(one: Flow) -> Cell:
         href=address("flows", one.flow_id),
         small=f"{one.mode} · by {one.trigger_source}",
     )
+
+
+def _state_cell(one: Flow) -> Cell:
+    style, phrase = state_of(one)
+    return Cell(text=phrase, state=style, small="superseded" if one.is_superseded else "")
 
 
 def flow(visit: Visit) -> WebPage:
@@ -315,7 +320,7 @@ def _facts(detail: FlowDetail) -> FactsPanel:
             ("config", Cell(text=one.config_id, href=page_of(one.config_id), is_mono=True))
         )
     if one.ended_at:
-        facts.append(("ended", time_cell(one.ended_at, css="")))
+        facts.append(("ended", time_cell(one.ended_at, small=one.cancel_reason or "", css="")))
     elif one.deadline_at:
         facts.append(("fails at", time_cell(one.deadline_at, css="")))
     if one.parent_flow_id:

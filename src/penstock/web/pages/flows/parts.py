@@ -118,7 +118,8 @@ def _outlook(visit: Visit, flow: Flow) -> str:
     lacking = f" · without {', '.join(flow.missing[:2])}" if flow.missing else ""
     if flow.ended_at is not None:
         took = duration(flow.ended_at - flow.created_at)
-        return f"ended {visit.minute(flow.ended_at)}, took {took}{lacking}"
+        why = " · superseded" if flow.is_superseded else ""
+        return f"ended {visit.minute(flow.ended_at)}, took {took}{why}{lacking}"
     marks = [mark for mark in flow.phases or () if mark.state != "SKIPPED"]
     done = sum(1 for mark in marks if mark.ended_at is not None)
     parts = [f"{done} of {len(marks)} phases"]
