@@ -234,6 +234,21 @@ def test_superseded_flows_are_marked(ways: Pair) -> None:
         assert re.search("\n  reason +superseded by a new generation that ", shown)
 
 
+def test_trigger_names_its_config(ways: Pair) -> None:
+    """The config that a trigger takes its parameters from is named, also by a dry run."""
+    first = ways.near("trigger", "daily", DAY, "--customer", "acme")
+    assert "onfig" not in first.out
+    created = ways.near("configs", "create", "acme", "daily", "--cron", "0 2 * * *", "--json")
+    (made,) = created.json["items"]
+    uses = f"ses config {made['config_id']} (acme, daily), with its parameters and time limits.\n"
+    words = ("trigger", "daily", DAY, "--customer", "acme", "--force")
+    for way in (ways.near, ways.far):
+        assert f"It u{uses[:-1]}" in way(*words, "--dry-run").out
+        assert way(*words, "--dry-run", "--json").json["config_id"] == made["config_id"]
+        assert f"\nU{uses}" in way(*words).out
+        assert way(*words, "--json").json["flow"]["config_id"] == made["config_id"]
+
+
 def test_gate_check(ways: Pair) -> None:
     """A gate can be evaluated at any time, with and without a flow."""
     ids = populate(ways)

@@ -111,6 +111,9 @@ def _print_opened(opened: FlowTrigger) -> None:
     started = output.plural(len(opened.run_ids), "run")
     click.echo(f"{where} opened: {flow.flow_id}, generation {flow.generation}; {started} "
                "started, later phases follow.")  # fmt: skip
+    if flow.config_id is not None:
+        named = f"{flow.config_id} ({flow.customer}, {flow.pipeline})"
+        click.echo(f"Uses config {named}, with its parameters and time limits.")
     if opened.superseded:
         click.echo(f"Superseded: {', '.join(opened.superseded)}.")
     click.echo(f"Follow it: penstock explain {flow.flow_id}")

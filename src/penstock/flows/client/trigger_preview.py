@@ -122,5 +122,7 @@ def _text(where: str, target: TriggerTarget, generation: int, phases: list[Phase
     text += f"the gate of {format_list(by['first'])} is evaluated first"
     text = f"{text}, then {format_list(by['follows'], 20)}." if by["follows"] else f"{text}."
     if target.config is not None:
-        text += f" It belongs to {encode('cfg', target.config_id)}."
+        config = target.config
+        named = f"{encode('cfg', config.config_id)} ({config.customer_id}, {config.pipeline})"
+        text += f" It uses config {named}, with its parameters and time limits."
     return f"{text} {superseded_text(target.superseded)}" if target.superseded else text
