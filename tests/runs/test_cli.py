@@ -1,5 +1,6 @@
 """`penstock runs` and `penstock dlq` for runs."""
 
+import click.testing
 import pytest
 
 from penstock import Pipeline, RunContext, Submission, connect, run_pending
@@ -115,6 +116,31 @@ class TestList:
         result = shell("runs", "list", *args, "--json")
         assert result.code == 2
         assert result.error()["field"] == field
+
+    def test_workers(self, shell: Shell) -> None:
+        """The worker that holds a run, or held it last, follows its occurrence."""
+        ended = shell.submit("hello")
+        assert shell.work() == 1
+        waiting = shell.submit("hello")
+        header, *lines = shell.ok("runs", "list").splitlines()
+        assert header.split()[6:9] == ["OCCURRENCE", "WORKER", "TOOK"]
+        at = header.index("WORKER")
+        shown = {line.split()[0]: line[at:].split()[0] for line in lines}
+        record = shell.json("runs", "show", ended)["run"]
+        assert shown == {ended: record["claimed_by"], waiting: "-"}
+
+    def test_on_a_terminal(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A terminal of 80 columns gets the main columns, whether or not they have values."""
+        shell.submit("broken", "--customer", "a-customer-with-a-long-name")
+        piped = shell.ok("runs", "list").splitlines()[0].split()
+        monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: True)
+        names = ["RUN", "STATE", "CUSTOMER", "PIPELINE", "OCCURRENCE", "WORKER", "TOOK", "ERROR"]
+        for work in (0, 1):
+            for width, expected in (("80", names), ("120", piped)):
+                monkeypatch.setenv("COLUMNS", width)
+                header = shell.ok("runs", "list").splitlines()[0].split()
+                assert header == expected, (work, width)
+            assert shell.work() == 1 - work
 
     def test_unknown_customer_is_not_found(self, shell: Shell) -> None:
         """An unknown customer is an error, because an empty list would hide a typo."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -32,6 +35,9 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 TIMES = ("since", "until", "ended_since", "ended_until")
 PENDING = ("ready", "later", "paused", "waiting")
 ENDED = ("completed", "failed", "timeout", "cancelled", "expired")
+SECONDARY = ("PROCESSOR", "ATTEMPT", "LATE")
+"""Columns of a table of runs that a terminal omits if its lines are shorter than `WIDE`."""
+WIDE = 105
 STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
 
@@ -155,7 +161,7 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
     kinds = {(run.pipeline, run.processor) for run in found}
     names = [pipeline for pipeline, _ in kinds]
     several = {name for name in names if names.count(name) > 1}
-    output.print_table(
+    _print_table(
         (
             "RUN",
             "STATE",
@@ -164,6 +170,7 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
             "PROCESSOR",
             "ATTEMPT",
             "OCCURRENCE",
+            "WORKER",
             "TOOK",
             "LATE",
             "ERROR",
@@ -177,6 +184,7 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
                 run.processor if run.pipeline in several else None,
                 run.attempt if run.attempt > 1 else None,
                 output.format_time_short(run.occurrence_time, now),
+                run.claimed_by,
                 time_taken(run, now),
                 output.format_span(run.sla_breach) if run.sla_breach else None,
                 output.error_text(run.error_type, run.error_class),
@@ -189,6 +197,13 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
                 if given[name] is not None]  # fmt: skip
         more = f"--cursor {page.next_cursor}{''.join(when)}"
         app.hint(f"{len(found)} shown, there may be more: add {more}")
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table of runs; a narrow terminal gets its main columns, whatever the rows have."""
+    is_narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
+    shown = [n for n, name in enumerate(columns) if not (is_narrow and name in SECONDARY)]
+    output.print_table([columns[n] for n in shown], [[row[n] for n in shown] for row in rows])
 
 
 @runs.command("show")
