@@ -10,6 +10,10 @@ SEEDS ?= 5000
 PROVE ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 RELEASE := .venv-release/.installed
+# Environments of tools: NAME.in lists them, NAME.txt locks them with their dependencies.
+TOOLS := docs/requirements deploy/requirements-test deploy/requirements-release
+COMPILE := $(BIN)/uv --quiet --no-config pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 PROVE_MINUTES ?= 60
 TESTS ?=
 # More than the cores: many tests wait for a database, a server or a timer.
@@ -130,17 +134,14 @@ test-pgbouncer: $(STAMP) ## Run queue, bus and flows through a real PgBouncer (P
 	PENSTOCK_TEST_PGBOUNCER=$${PENSTOCK_TEST_PGBOUNCER:-$(CURDIR)/build/pgbouncer/usr/sbin/pgbouncer} \
 		$(BIN)/python -m pytest -n 0 tests/db/test_pgbouncer.py $(TESTS)
 
-lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
-	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra bigquery --extra firestore --extra oidc --extra pubsub --extra nats \
-		--extra otel --extra sentry --extra dev \
-		--universal --python-version 3.11 --generate-hashes --upgrade \
-		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-		--output-file requirements.lock
-	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra oidc --extra alerts --extra otel \
-		--universal --python-version 3.11 --generate-hashes --upgrade --constraint requirements.lock \
-		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-		--output-file deploy/requirements.lock
-	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock || { echo 'a lock file names an address'; exit 1; }
+lock: $(STAMP) ## Resolve all lock files again (upgrades everything)
+	$(COMPILE) pyproject.toml --extra postgres --extra duckdb --extra bigquery --extra firestore --extra oidc --extra pubsub --extra nats \
+		--extra otel --extra sentry --extra dev --upgrade --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra postgres --extra oidc --extra alerts --extra otel \
+		--upgrade --constraint requirements.lock --output-file deploy/requirements.lock
+	echo hatchling | $(COMPILE) - --constraint requirements.lock --output-file deploy/requirements-build.lock
+	for tools in $(TOOLS); do $(COMPILE) $$tools.in --upgrade --output-file $$tools.txt || exit 1; done
+	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock $(TOOLS:=.txt) || { echo 'a lock file names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
 	rm -rf $(VENV) .venv-deploy .venv-docs .venv-release .venv-gcp build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

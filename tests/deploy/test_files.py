@@ -67,7 +67,7 @@ def needed_by(package: str) -> set[str]:
 def test_image_is_built_by_the_tested_backend() -> None:
     """The build backend has the versions and hashes of the tests' lock file, and all it needs.
 
-    After `make lock`, copy the entries of these packages to deploy/requirements-build.lock.
+    `make lock` writes deploy/requirements-build.lock.
     """
     text = (DEPLOY / "requirements-build.lock").read_text("utf-8")
     assert pins(DEPLOY / "requirements-build.lock").keys() == needed_by("hatchling")
@@ -195,6 +195,19 @@ def test_chart_has_the_version_of_the_package() -> None:
     assert project["version"].startswith(chart["appVersion"])
     assert chart["appVersion"] == VERSION
     assert set(re.findall(r"\bpenstock:([\w.]+)", PAGE)) == {VERSION}
+
+
+def test_values_on_the_page_exist() -> None:
+    """Every value of the chart that the page sets or names is in values.yaml."""
+    values = yaml.safe_load((DEPLOY / "helm/penstock/values.yaml").read_text("utf-8"))
+    named = re.findall(r"--set '?([\w.]+)=|`((?:database|image|api|workers)\.[\w.]+)`", PAGE)
+    paths = {"".join(one).replace("NAME", "default") for one in named}
+    assert {"image.tag", "pipelines", "workers.default.autoscaling.enabled"} <= paths
+    for path in paths:
+        found = values
+        for part in path.split("."):
+            assert part in found, path
+            found = found[part]
 
 
 def test_instances_of_the_unit() -> None:

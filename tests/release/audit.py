@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-LOCKS: Final = ("requirements.lock", "deploy/requirements.lock")
+LOCKS: Final = (
+    "requirements.lock", "deploy/requirements.lock", "docs/requirements.txt",
+    "deploy/requirements-build.lock", "deploy/requirements-test.txt",
+    "deploy/requirements-release.txt",
+)  # fmt: skip
 
 
 def verdict(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -76,6 +76,22 @@ class TestAudit:
         assert found["advisories"] == {"PYSEC-1": "a 1, fixed in 2"}
 
 
+def test_every_lock_is_audited() -> None:
+    """Each file with hashes is compared with advisories, and names no address."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True)
+    tracked = [name for name in listed.stdout.decode().splitlines() if (ROOT / name).is_file()]
+    locks = {
+        name
+        for name in tracked
+        if name.endswith((".txt", ".lock")) and "--hash=sha256:" in (ROOT / name).read_text("utf-8")
+    }
+    assert locks == set(audit.LOCKS)
+    for name in locks:
+        text = (ROOT / name).read_text("utf-8")
+        assert "://" not in text
+        assert all("==" in line for line in text.splitlines() if line and line[0] not in " #")
+
+
 def test_interpreters() -> None:
     """One that does not exist is named with the reason; the running one is found."""
     (missing, here) = wheels.interpreters(f"python9.99 {sys.executable}")
