@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -91,6 +92,15 @@ def test_readme_begins_plainly() -> None:
     assert not [name for name in PRODUCTS if name in README.split("## How it compares")[0]]
     assert "pip install penstock-engine" in README
     assert "**Status:" in README
+
+
+def test_readme_names_every_extra() -> None:
+    """The comment of the install command lists the extras that it does not show."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    shown = re.search(r"^pip install '\.\[(.+)\]' +# further extras: (.+)$", README, re.MULTILINE)
+    assert shown is not None
+    named = {*shown[1].split(","), *shown[2].split(", ")}
+    assert named == {*project["optional-dependencies"]} - {"dev"}
 
 
 def test_comparison_is_honest() -> None:
