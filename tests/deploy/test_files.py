@@ -200,7 +200,8 @@ def test_chart_has_the_version_of_the_package() -> None:
 def test_values_on_the_page_exist() -> None:
     """Every value of the chart that the page sets or names is in values.yaml."""
     values = yaml.safe_load((DEPLOY / "helm/penstock/values.yaml").read_text("utf-8"))
-    named = re.findall(r"--set '?([\w.]+)=|`((?:database|image|api|workers)\.[\w.]+)`", PAGE)
+    section = PAGE.split("## Kubernetes")[1].split("\n## ")[0]
+    named = re.findall(r"--set '?([\w.]+)=|`((?:database|image|api|workers)\.[\w.]+)`", section)
     paths = {"".join(one).replace("NAME", "default") for one in named}
     assert {"image.tag", "pipelines", "workers.default.autoscaling.enabled"} <= paths
     for path in paths:

@@ -1,5 +1,6 @@
 """The roles of deploy/postgres/roles.sql have the rights that the processes need, and no others."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -24,7 +25,9 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.tenant_isolation import TenantIsolation, tenant_isolation_get
 from penstock.testing import PostgresServer
 from penstock.testing.clock import VirtualClock
+from tests.assembly.test_cli import Process
 from tests.kits.dump import raw
+from tests.kits.shell import SHOP
 from tests.server.kit import Client as Caller
 from tests.tenancy.tenants import Tenants
 
@@ -203,3 +206,27 @@ def test_passwords_of_compose(server: PostgresServer) -> None:
         done = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
         assert (done.returncode, "ERROR" in done.stderr) == (0, False), done.stderr
     assert execute(admin, secret)[0][0].startswith("SCRAM-SHA-256$")
+
+
+@pytest.mark.slow
+def test_processes_of_an_installation(server: PostgresServer) -> None:
+    """The three processes work in a new database, each as its role, and none is refused."""
+    admin, logged = server.create_database("installed"), len(server.log())
+    execute(admin, ROLES)
+    owner, app = (make_url(admin, f"penstock_{role}") for role in ("owner", "app"))
+    with contextlib.ExitStack() as stack:
+        started = []
+        for words, url in (
+            (["scheduler"], owner),
+            (["worker", "--pipelines", SHOP], app),
+            (["api"], app),
+        ):
+            one = Process("--database-url", url, *words)
+            stack.callback(one.close)
+            one.until(lambda line: " is up " in line)
+            started.append(one)
+        with closing(PostgresStore(app)) as store:
+            run = Client(store).runs.submit(Submission(pipeline="hello"))
+        started[1].until(lambda line: f"{run.run_id} completed" in line)
+        assert [one.stop() for one in started] == [0, 0, 0]
+    assert "permission denied" not in server.log()[logged:]
