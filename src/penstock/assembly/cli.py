@@ -30,6 +30,7 @@ from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
+    from penstock.assembly.database import Migrate
     from penstock.assembly.settings import Settings
 
 INTERRUPTED_EXIT_CODE = 130
@@ -44,6 +45,11 @@ class _Parts:
     worker: bool = False
     api: bool = False
     reload: bool = False
+
+    @property
+    def migrate(self) -> Migrate:
+        """When the process changes the schema: one that is all of Penstock always does."""
+        return "always" if self.command == "up" else "new"
 
 
 class _Started(NamedTuple):
@@ -137,7 +143,7 @@ def serve_api(app: App, settings: Settings) -> None:
 def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     """Build the process, start it, wait for a signal and stop it."""
     # Imported here because it loads the store, the services and the users' modules.
-    from penstock.assembly.database import Migrate, open_client
+    from penstock.assembly.database import open_client
     from penstock.assembly.process import (  # as above
         build_api,
         build_dispatcher_loops,
@@ -163,9 +169,8 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         saturated.set()
         stopping.set()
 
-    migrate: Migrate = "always" if parts.command == "up" else "new"
     with (
-        open_client(settings, actor=parts.command, migrate=migrate, events=events) as client,
+        open_client(settings, actor=parts.command, migrate=parts.migrate, events=events) as client,
         _signals(stopping) as received,
         process_telemetry(client, settings, events, declared, has_api=parts.api) as telemetry,
         EventLog.attached(app, settings, events, client, telemetry.log),
