@@ -67,7 +67,7 @@ class Project:
             self.words(line), cwd=self.folder, env=self.env, capture_output=True, text=True,
             timeout=PATIENCE, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        assert (done.returncode, done.stderr) == (0, ""), f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def dead_letter_groups(self) -> list[object]:

@@ -8,6 +8,7 @@ claims are checked against the database; if one does not hold, the command fails
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 import tempfile
 from functools import partial
@@ -86,6 +87,8 @@ def demo(
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
     is_silent = app.is_json or app.is_quiet
     audience = Audience(is_served=serve or not is_silent, is_staying=serve or is_live)
+    # The screen shows what happens; without a handler, warnings would be printed between its lines.
+    logging.getLogger().addHandler(logging.NullHandler())
     if not is_silent:
         click.echo(OPENING[which].format(seconds=f"{seconds:.0f}"))
     # Imported here because only the demo needs the services and its scenarios.

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -35,6 +35,8 @@ class Audience:
     is_served: bool
     is_staying: bool
     say: Callable[[str], None] = click.echo
+    _ways_in: list[str] = field(default_factory=list, init=False)
+    """Address and key of the dashboard while it is served."""
 
     @contextlib.contextmanager
     def watching(self, client: Client, settings: Settings, events: Events) -> Iterator[None]:
@@ -53,10 +55,12 @@ class Audience:
             server = build_api(client, replace(settings, api_port=0), events)
             self.say(f"Port {PORT} is taken, so the dashboard uses another.")
         server.start()
-        self.say(f"Dashboard: {server.url}/   log in with {key}")
+        self._ways_in.append(f"{server.url}/   log in with {key}")
+        self.say(f"Dashboard: {self._ways_in[-1]}")
         try:
             yield
         finally:
+            self._ways_in.clear()
             server.stop()
 
     def stay(self, go_on: Callable[[float], None] = lambda _: None) -> None:
@@ -67,7 +71,8 @@ class Audience:
             return
         stopped = threading.Event()
         before = {one: signal.signal(one, lambda *_: stopped.set()) for one in STOPS}
-        self.say("The dashboard stays open; end it with Ctrl-C.")
+        for way_in in self._ways_in:  # the first one is above the report, out of sight
+            self.say(f"The dashboard stays open until Ctrl-C: {way_in}")
         try:
             while not SystemClock().wait(stopped, STEP_SECONDS):
                 go_on(STEP_SECONDS)

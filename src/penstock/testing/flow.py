@@ -13,6 +13,7 @@ when it completes. Processor functions are called only with `call=True`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
@@ -48,6 +49,9 @@ from penstock.worker.endpoints.exchange import FakeReply
 from penstock.worker.outcome import AttemptOutcome, outcome_of_error, outcome_of_value
 
 __all__ = ["FlowStuck", "FlowTest"]
+
+# Decisions are in the results. Without a handler Python would also print their warnings.
+logging.getLogger("penstock.flows").addHandler(logging.NullHandler())
 
 START: Final = "2025-11-15T15:30:00Z"
 CUSTOMER: Final = "test"

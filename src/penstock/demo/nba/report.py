@@ -140,7 +140,7 @@ def _waited(past: DayRecord, scene: ScenarioState) -> Claim:
         f"started at {at} without intervention, and the night ended {state.lower()}."
     )
     is_true = bool(waits) and named == waits and soon and state == "COMPLETE" and len(starts) == 1
-    return Claim("A gate waited for a late source, and no longer.", text, is_true,
+    return Claim("A gate waited for a late source, and started when it came.", text, is_true,
                  {"waits": len(waits), "state": state})  # fmt: skip
 
 

@@ -216,8 +216,7 @@ def _flooded(runs: list[RunRow], facts: Facts) -> Claim:
         f"{output.format_span(own)}. Meanwhile the "
         f"median wait of the other customers' {len(during):,} runs was {_median(during)} (before: "
         f"{_median(usual)}), the longest {output.format_span(slowest)}. {len(hurt)} "
-        "other customers were "
-        "delayed by the flood."
+        "other customers waited more than half as long as the sender."
     )
     numbers = {
         "flood": len(ids),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import random
 import sys
 from collections import Counter
@@ -317,6 +318,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=300, help="steps with faults in each history")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     given = parser.parse_args(arguments)
+    # The summary counts decisions and faults. Without a handler Python would print every warning.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         pipelines = load_pipelines(given.targets)
     except PenstockError as error:
