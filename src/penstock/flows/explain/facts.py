@@ -84,7 +84,7 @@ class HeartbeatFact:
     ended.
     """
 
-    def is_silent(self, now: Micros) -> bool:
+    def is_overdue(self, now: Micros) -> bool:
         """Whether the worker misses heartbeats; its lease is meant to last for three of them."""
         if self.until_at is None:
             return True

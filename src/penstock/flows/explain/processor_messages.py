@@ -106,7 +106,8 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
         since = run.started_at if run.started_at is not None else run.since
         verb, by = ("running", "on") if run.state == "RUNNING" else ("claimed", "by")
         worker = f" {by} {run.claimed_by}" if run.claimed_by else ""
-        return f"has been {verb} since {wall.at(since)}{worker}{attempt}{_silence(run, wall)}"
+        missed = _missed_heartbeats(run, wall)
+        return f"has been {verb} since {wall.at(since)}{worker}{attempt}{missed}"
     if run.pending_reason == "later":
         word = "next try" if run.attempt > 1 else "due"
         return f"{word} {wall.upcoming(run.due_at)}"
@@ -129,17 +130,17 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
     return f"has been waiting for {where} since {wall.at(run.since)}{attempt}"
 
 
-def _silence(run: RunFact, wall: LocalClock) -> str:
+def _missed_heartbeats(run: RunFact, wall: LocalClock) -> str:
     """Describe a worker that misses heartbeats; empty while it sends them."""
-    heard = run.heartbeat
-    if heard is None or not heard.is_silent(wall.now):
+    seen = run.heartbeat
+    if seen is None or not seen.is_overdue(wall.now):
         return ""
-    if heard.at is None or heard.until_at is None:
+    if seen.at is None or seen.until_at is None:
         return "; its worker has ended without completing it and will be replaced any moment"
-    until = heard.until_at
+    until = seen.until_at
     when = f"after {wall.exact(until)}" if until > wall.now else "any moment"
     return (
-        f"; its worker has not been heard from since {wall.exact(heard.at)} and will be replaced "
+        f"; its worker has sent no heartbeat since {wall.exact(seen.at)} and will be replaced "
         f"{when} unless it reports"
     )
 

@@ -309,8 +309,8 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
     if run.state in ("RUNNING", "CLAIMED"):
         until = "" if run.timeout_at is None else f"; it times out at {wall.at(run.timeout_at)}"
         where = "" if run.endpoint is None else f" at {run.endpoint}"
-        is_silent = run.heartbeat is not None and run.heartbeat.is_silent(wall.now)
-        doing = "it may no longer be executing" if is_silent else "it is executing"
+        is_overdue = run.heartbeat is not None and run.heartbeat.is_overdue(wall.now)
+        doing = "it may no longer be executing" if is_overdue else "it is executing"
         yield Cause(kind="execution", text=f"{doing}{where}{until}", until_at=run.timeout_at)
     elif run.pending_reason == "later":
         kind = "retry" if run.attempt > 1 else "schedule"

@@ -73,8 +73,8 @@ def heartbeats_of(
     held = [run.run_id for run in runs if run.state in (RunState.CLAIMED, RunState.RUNNING)]
     rows = tx.rows("run_heartbeats", {"ids": held}) if held else []
     return {
-        run_id: HeartbeatFact(at=beat_at, until_at=until_at)
-        for run_id, session_id, beat_at, until_at in rows
+        run_id: HeartbeatFact(at=last_at, until_at=until_at)
+        for run_id, session_id, last_at, until_at in rows
         if (until_at is not None if session_id is None else not is_bound)
     }
 

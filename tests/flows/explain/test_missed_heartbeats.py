@@ -30,10 +30,10 @@ def causes(harness: Harness, run_id: int) -> list[str]:
 
 
 class TestRule:
-    """When a worker counts as silent."""
+    """When heartbeats count as missed."""
 
     @pytest.mark.parametrize(
-        ("heartbeat", "is_silent"),
+        ("heartbeat", "is_overdue"),
         [
             (HeartbeatFact(at=0, until_at=LEASE), False),
             (HeartbeatFact(at=-LEASE // 2, until_at=LEASE // 2), False),
@@ -43,15 +43,15 @@ class TestRule:
             (HeartbeatFact(), True),
         ],
     )
-    def test_half_of_the_lease(self, heartbeat: HeartbeatFact, is_silent: bool) -> None:
+    def test_half_of_the_lease(self, heartbeat: HeartbeatFact, is_overdue: bool) -> None:
         """More than half of the lease without a heartbeat, or no session any more."""
-        assert heartbeat.is_silent(0) is is_silent
+        assert heartbeat.is_overdue(0) is is_overdue
 
 
 class TestBuiltIn:
     """Workers with a session."""
 
-    def test_silence_is_named(self, harness: Harness) -> None:
+    def test_they_are_named(self, harness: Harness) -> None:
         """From half of the lease on; a heartbeat withdraws it, and the end of the session ends it.
 
         A caller of one customer learns nothing about workers that serve all customers.
@@ -63,11 +63,11 @@ class TestBuiltIn:
         assert text_of(harness, run_id) == RUNNING
         assert causes(harness, run_id) == ["it is executing; it times out at 01:00"]
         harness.clock.advance(SECOND)
-        silent = (
-            f"{RUNNING}; its worker has not been heard from since 00:00:00 and will be replaced "
+        clause = (
+            f"{RUNNING}; its worker has sent no heartbeat since 00:00:00 and will be replaced "
             "after 00:00:30 unless it reports"
         )
-        assert text_of(harness, run_id) == silent
+        assert text_of(harness, run_id) == clause
         assert causes(harness, run_id) == ["it may no longer be executing; it times out at 01:00"]
         assert text_of(harness, run_id, "acme") == RUNNING
         harness.write(lambda tx: session_heartbeat(tx, session, LEASE))
@@ -93,16 +93,16 @@ class TestBuiltIn:
         assert len(harness.claim(session=second)) == 1
         harness.clock.advance(20 * SECOND)
         harness.write(lambda tx: session_heartbeat(tx, second, LEASE))
-        clause = "; its worker has not been heard from since 00:00:00"
+        clause = "; its worker has sent no heartbeat since 00:00:00"
         story = stage.client.diagnostics.explain_flow(encode("flow", opened.flow.flow_id))
         (phase,) = [one for one in story.phases if one.phase == "raw"]
         assert clause in phase.headline
         assert any(clause in sentence for sentence in phase.sentences)
         (missing,) = harness.client.diagnostics.trace("lone").missing
-        assert "heard from" not in missing.text
+        assert "no heartbeat" not in missing.text
         harness.clock.advance(20 * SECOND)
         (missing,) = harness.client.diagnostics.trace("lone").missing
-        assert "its worker has not been heard from since 00:00:20" in missing.text
+        assert "its worker has sent no heartbeat since 00:00:20" in missing.text
 
 
 class TestExternal:
@@ -119,12 +119,12 @@ class TestExternal:
         harness.clock.advance(2 * MINUTE)
         assert text_of(harness, run_id) == "has been running since 00:04 on w1"
         harness.clock.advance(MINUTE)
-        silent = (
-            "has been running since 00:04 on w1; its worker has not been heard from since 00:04:00 "
+        clause = (
+            "has been running since 00:04 on w1; its worker has sent no heartbeat since 00:04:00 "
             "and will be replaced after 00:09:00 unless it reports"
         )
-        assert text_of(harness, run_id) == silent
-        assert text_of(harness, run_id, "acme") == silent
+        assert text_of(harness, run_id) == clause
+        assert text_of(harness, run_id, "acme") == clause
         harness.client.work.heartbeat(run_id, worker)
         assert text_of(harness, run_id) == "has been running since 00:04 on w1"
 
