@@ -126,3 +126,5 @@ def test_lists_of_few_flows_read_their_index(store: Store, clock: VirtualClock) 
         shown = plan_of(store, name, **BOUNDS)
         assert "flows_due" in shown or "flows_open_of_config" in shown, shown
         assert "flows_pkey" not in shown, shown
+    reasons = plan_of(store, "flow_cancel_reasons", since=0, until=FAR_FUTURE)
+    assert "journal_for_subject" in reasons or "subject_kind_idx" in reasons, reasons
