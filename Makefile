@@ -10,8 +10,8 @@ SEEDS ?= 5000
 PROVE ?=
 PYTHONS ?= python3.11 python3.12 python3.13
 RELEASE := .venv-release/.installed
-# Environments of tools: NAME.in lists them, NAME.txt locks them with their dependencies.
-TOOLS := docs/requirements deploy/requirements-test deploy/requirements-release
+# Environments of tools: each file lists them, the .txt beside it locks them with their dependencies.
+TOOLS := docs/requirements.in deploy/requirements-test.in deploy/requirements-release.in
 COMPILE := $(BIN)/uv --quiet --no-config pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
 PROVE_MINUTES ?= 60
@@ -140,8 +140,8 @@ lock: $(STAMP) ## Resolve all lock files again (upgrades everything)
 	$(COMPILE) pyproject.toml --extra postgres --extra oidc --extra alerts --extra otel \
 		--upgrade --constraint requirements.lock --output-file deploy/requirements.lock
 	echo hatchling | $(COMPILE) - --constraint requirements.lock --output-file deploy/requirements-build.lock
-	for tools in $(TOOLS); do $(COMPILE) $$tools.in --upgrade --output-file $$tools.txt || exit 1; done
-	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock $(TOOLS:=.txt) || { echo 'a lock file names an address'; exit 1; }
+	for tools in $(TOOLS); do $(COMPILE) $$tools --upgrade --output-file $${tools%.in}.txt || exit 1; done
+	@! grep -nE '://|^-|@ ' requirements.lock deploy/requirements.lock $(TOOLS:.in=.txt) || { echo 'a lock file names an address'; exit 1; }
 
 clean: ## Remove the environment, builds and caches
 	rm -rf $(VENV) .venv-deploy .venv-docs .venv-release .venv-gcp build dist .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,7 +5,7 @@
 
 A failure does not stop the others; the exit code is 1 if one failed. Outputs and results are kept
 below `build/prove`. `--continue` runs only the proofs that have not held on this commit yet, and
-reports all. The report of a part (`--only`) is written to `build/prove/proof.md`.
+reports all. The report of a part (`--only`) stays there too.
 """
 
 from __future__ import annotations
