@@ -1,5 +1,6 @@
 """Formatting of times, durations, tables and counts."""
 
+import click
 import pytest
 
 from penstock.cli import output
@@ -64,6 +65,19 @@ def test_text_helpers() -> None:
     assert output.error_message({"other": 1}) == '{"other": 1}'
     assert output.error_message("plain") == "plain"
     assert output.error_message(None) == ""
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_printed_tables_fit_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """What is printed, gaps included, is as wide as the terminal if texts have to be cut."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = ["run_7h2kq0v3abcd", "customer " * 9, "FAILED", "pipeline " * 9, "an error " * 9]
+    output.print_table(("RUN", "CUSTOMER", "STATE", "PIPELINE", "ERROR"), [row])
+    lines = click.unstyle(capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) == width
 
 
 def test_markup_in_table_data_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:

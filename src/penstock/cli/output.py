@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TABLE_WIDTH = 5_000
-GAP = 1
+GAP = 2  # what rich puts between columns
 CELL_MIN = 6
 _ID = re.compile(r"[a-z]{2,6}_[0-9a-z]{8,13}")
 COLOURS = {
