@@ -164,7 +164,9 @@ def module_faults(repository: Repository) -> list[str]:
             module = _MODULE.fullmatch(match[1])
             if module is None or module[1] not in packages | OLD_PACKAGES:
                 continue
-            if match[1] in OTHER_LIBRARIES or match[1].endswith((".py", ".sql", ".mjs", ".sh", ".env")):
+            if match[1] in OTHER_LIBRARIES or match[1].endswith(
+                (".py", ".sql", ".mjs", ".sh", ".env")
+            ):
                 continue  # `path_faults` checks files
             if f'"{match[1]}"' in literals:
                 continue  # an error code or another value that code spells the same way
