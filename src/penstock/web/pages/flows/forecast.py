@@ -7,6 +7,7 @@ from datetime import datetime
 from penstock.detection.records import FlowRisk
 from penstock.flows.records import Flow
 from penstock.web.charts import RiskMark, RiskPanel, anchored
+from penstock.web.pages.flows.parts import due_text
 from penstock.web.visit import Visit
 
 TITLE = "Will it be in time?"
@@ -41,7 +42,7 @@ def risk_panel(visit: Visit, flow: Flow, seen: FlowRisk) -> RiskPanel:
     slo = None
     if seen.slo_at is not None:
         slo = at(seen.slo_at)
-        text = f"SLO {visit.minute(seen.slo_at)}"
+        text = due_text(visit, flow, seen.slo_at)
         marks.append(RiskMark(x=slo, text=text, css="red", anchor=anchored(slo)))
     return RiskPanel(
         title=TITLE,

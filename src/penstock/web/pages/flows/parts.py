@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from penstock.client import Client
@@ -131,8 +132,13 @@ def _outlook(visit: Visit, flow: Flow) -> str:
     else:
         parts.append(f"open for {visit.age(flow.created_at)}")
     if flow.slo_at is not None:
-        parts.append(f"SLO {visit.minute(flow.slo_at)}")
+        parts.append(due_text(visit, flow, flow.slo_at))
     return " · ".join(parts) + lacking
+
+
+def due_text(visit: Visit, flow: Flow, due: datetime) -> str:
+    """Return when a flow should end, by its service level or, if it has none, its deadline."""
+    return f"{'deadline' if due == flow.deadline_at else 'SLO'} {visit.minute(due)}"
 
 
 def zone_note(timezone: str, *sentences: str) -> str:

@@ -10,12 +10,15 @@ from penstock.detection.records import FlowRisk
 from penstock.flows.records import FlowDetail, FlowPhase
 from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.links import page_of
+from penstock.web.pages.flows.parts import due_text
 from penstock.web.visit import Visit
 from penstock.web.words import appearance, duration, number, word
 
 TICKS: Final = 7
 LABEL_GAP: Final = 14
 """Percent of the axis between the label of the SLO or of now and the next."""
+DEADLINE_FAR: Final = 5
+"""A deadline this many times as far away as the rest of the timeline is left out of it."""
 PARTS_MAX: Final = 8
 DECISIONS_MAX: Final = 60
 FILL: Final = {"complete": "ok", "running": "run", "degraded": "deg", "failed": "fail",
@@ -35,9 +38,14 @@ def timeline(
     end = one.ended_at or max([visit.now, *known])
     due = None if risk is None else risk.slo_at
     if risk is not None:
-        end = max(at for at in (end, risk.eta_p90_at, due) if at is not None) + timedelta(
-            seconds=30
-        )
+        end = max(end, risk.eta_p90_at or end)
+        if (
+            due is not None
+            and due == one.deadline_at
+            and due - start > DEADLINE_FAR * (end - start)
+        ):
+            due = None  # it would squeeze everything that happened into one pixel
+        end = max(end, due or end) + timedelta(seconds=30)
     span = max((end - start).total_seconds(), 1.0)
 
     def at(when: datetime) -> float:
@@ -60,7 +68,7 @@ def timeline(
         rows=rows,
         now=now,
         now_text=f"now {visit.minute(visit.now)}",
-        slo=None if due is None or due_at is None else (due_at, f"SLO {visit.minute(due)}"),
+        slo=None if due is None or due_at is None else (due_at, due_text(visit, one, due)),
     )
 
 
