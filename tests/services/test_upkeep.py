@@ -312,14 +312,15 @@ class TestVacuum:
     def test_pauses_for_a_session_it_cannot_see(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A vacuum that removes nothing although no visible session explains it is not repeated."""
+        """Vacuums that remove nothing although no visible session explains it become rarer."""
         if harness.store.capabilities.engine != "postgres":
             return
         service = Vacuum(harness.store, dead_min=10)
         monkeypatch.setattr(harness.store, "vacuum", lambda _: self.churn(harness))
         self.churn(harness)
         self.dead(harness)
-        assert service.run_once() > 0
-        self.dead(harness)
-        assert not any(service.run_once() for _ in range(upkeep.FRUITLESS_PASSES))
-        assert service.run_once() > 0
+        passes = []
+        for _ in range(14):
+            passes.append(service.run_once() > 0)
+            self.dead(harness)
+        assert [n for n, worked in enumerate(passes) if worked] == [0, 1, 3, 7]

@@ -34,6 +34,7 @@ from penstock.services.store import (
 CHUNKS_MAX = 50
 DEAD_ROWS_MIN = 20_000
 FRUITLESS_PASSES = 12
+"""Passes for which the vacuum pauses at most."""
 Subscriber = Callable[[Tx, Sequence[OutboxMessage]], None]
 
 
@@ -195,7 +196,8 @@ class Vacuum:
     A queue table turns over within seconds, and PostgreSQL's autovacuum checks it once a minute.
     While another session holds a snapshot, a second vacuum would remove nothing, so the service
     waits until the horizon moves. If it lacks permission to see that session, it detects this from
-    a vacuum that removed few rows although the horizon moved, and pauses.
+    vacuums that removed few rows although the horizon moved, and pauses longer after each. A single
+    one proves nothing: a query of a second that was running holds back as much under full load.
     """
 
     name = "vacuum"
@@ -205,6 +207,7 @@ class Vacuum:
         self._dead_min = dead_min
         self._horizon: int | None = None
         self._pauses = 0
+        self._fruitless = 0
 
     def run_once(self) -> int:
         """Vacuum the tables that need it; return their number."""
@@ -219,8 +222,11 @@ class Vacuum:
         left = {row.table: row for row in self._store.read(lambda tx: dead_rows(tx, 0))}
         is_held = any(row.horizon is not None and row.horizon == self._horizon
                       for row in left.values())  # fmt: skip
-        if not is_held and not any(_has_removed(row, left.get(row.table)) for row in found):
-            self._pauses = FRUITLESS_PASSES
+        if is_held or any(_has_removed(row, left.get(row.table)) for row in found):
+            self._fruitless = 0
+        else:
+            self._fruitless += 1
+            self._pauses = min(2 ** (self._fruitless - 1) - 1, FRUITLESS_PASSES)
         return len(found)
 
 
