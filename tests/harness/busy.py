@@ -52,11 +52,8 @@ def is_taken(port: int) -> bool:
 @contextlib.contextmanager
 def busy(processes: int = PROCESSES) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Keep processes that compute; they end with this one."""
-    # A process of its own session gets as much of the CPU as another one, whatever started it.
-    running = [
-        subprocess.Popen([sys.executable, "-c", SPIN], start_new_session=True)
-        for _ in range(processes)
-    ]
+    # In the session of the command: Linux gives each session, not each process, an equal share.
+    running = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(processes)]
     try:
         yield running
     finally:
