@@ -21,6 +21,8 @@ from penstock.flows.explain.facts import (
     OpenFlowFact,
     PhaseFact,
 )
+    ProcessorFact,
+    ProducerFact,
 from penstock.flows.explain.processor_messages import (
     describe_items,
     describe_last_failure,
@@ -28,7 +30,7 @@ from penstock.flows.explain.processor_messages import (
 )
 from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.suggestions import suggestions_of
-from penstock.flows.explain.times import LocalClock, format_list, format_times
+from penstock.flows.explain.times import LocalClock, format_count, format_list, format_times
 
 STATE_LABELS = {
     "PENDING": "not triggered",
@@ -339,22 +341,24 @@ def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> l
             known = sorted({one.table for one in flow.producers if one.pipeline == flow.pipeline})
             for near in difflib.get_close_matches(table, known, n=1, cutoff=0.8):
                 lines.append(f"No processor produces {table}; did you mean {near}?")
-        for one in flow.producers_of(table)[:PRODUCERS_SHOWN]:
+        producers = flow.producers_of(table)
+        for one in producers[:PRODUCERS_SHOWN]:
+            where = f"{one.phase}/{one.processor}"
             if one.pipeline != flow.pipeline:
-                where = f"{one.phase}/{one.processor} of pipeline {one.pipeline}"
-                lines.append(f"{table} is produced by {where}.")
-                continue
-            how = _production(flow, one.phase, one.processor, wall)
-            lines.append(f"{table} is produced by {one.phase}/{one.processor}{how}.")
+                lines.append(f"{table} is produced by {where} of pipeline {one.pipeline}.")
+            else:
+                lines.append(f"{table} is produced by {where}{_production(flow, one, wall)}.")
+        left = len(producers) - PRODUCERS_SHOWN
+        if left > 0:
+            lines.append(f"{table} has {format_count(left, 'more producer')}.")
     return lines
 
 
-def _production(flow: FlowFact, phase: str, processor: str, wall: LocalClock) -> str:
-    found = [p for p in flow.phases if p.name == phase]
-    made = next((p for f in found for p in f.processors if p.name == processor), None)
+def _production(flow: FlowFact, one: ProducerFact, wall: LocalClock) -> str:
+    made = flow.producer(one)
     if made is None or made.at is None:
         return ", which has not reported" if made is not None else ""
-    records = "" if made.records is None else f" with {made.records:,} records"
+    records = "" if made.records is None else f" with {format_count(made.records, 'record')}"
     ended = {"success": "completed", "partial": "completed in part", "failed": "failed"}
     return f", which {ended.get(made.status or '', 'reported')}{records} at {wall.at(made.at)}"
 

@@ -388,7 +388,26 @@ class FlowFact:
     def producers_of(self, table: str) -> tuple[ProducerFact, ...]:
         """Return the processors that produce a table, those of this pipeline first."""
         found = [one for one in self.producers if one.table == table]
-        return tuple(sorted(found, key=lambda one: one.pipeline != self.pipeline))
+        return tuple(sorted(found, key=self._rank_of_producer))
+
+    def producer(self, made: ProducerFact) -> ProcessorFact | None:
+        """Return the processor of a producer; None unless this flow runs it."""
+        if made.pipeline != self.pipeline:
+            return None
+        phases = [phase for phase in self.phases if phase.name == made.phase]
+        found = [one for phase in phases for one in phase.processors if one.name == made.processor]
+        return found[0] if found else None
+
+    def _rank_of_producer(self, made: ProducerFact) -> tuple[bool, int, int]:
+        processor = self.producer(made)
+        is_foreign = made.pipeline != self.pipeline
+        if processor is None:
+            return is_foreign, 5, 0
+        if processor.status == "failed":
+            return is_foreign, 0, 0
+        if processor.records is not None:
+            return is_foreign, 3 if processor.records else 1, processor.records
+        return is_foreign, 4 if processor.is_done else 2, 0
 
     def phase(self, name: str) -> PhaseFact:
         """Return a phase by name; raise KeyError if the flow has no such phase."""

@@ -92,7 +92,10 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
 
 
 def _producer(flow: FlowFact, made: ProducerFact) -> Iterator[Suggestion]:
-    """Suggest running the producer of a missing table again."""
+    """Suggest running the producer of a missing table again.
+
+    `_decided` passes the first of `producers_of`: the one whose records are most likely missing.
+    """
     if made.pipeline != flow.pipeline:
         yield commands.trigger(
             made.pipeline,

@@ -66,6 +66,11 @@ def format_times(n: int) -> str:
     return _TIMES.get(n, f"{n} times")
 
 
+def format_count(n: int, noun: str) -> str:
+    """Return a count with its noun: "1 record", "2,000 records"."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def format_list(names: Sequence[str], most: int = 5) -> str:
     """Return names as a list in a sentence, at most `most` of them: "a, b and 3 more"."""
     if len(names) <= most:
