@@ -262,6 +262,24 @@ class TestPhases:
         ):
             assert explain(flow(skipped, **fields), NOW).phases[0].headline == words
 
+    @pytest.mark.parametrize("state", ["COMPLETE", "DEGRADED"])
+    def test_failed_attempts_are_counted(self, state: str) -> None:
+        """A phase that ended says how many attempts its processors needed besides the last."""
+
+        def done(name: str, *failures: RunFact) -> ProcessorFact:
+            return ProcessorFact(name=name, status="success", at=ago(1), failures=failures)
+
+        def headline(*processors: ProcessorFact) -> str:
+            given = phase("x", state, ended_at=ago(1), missing=("raw",), processors=processors)
+            return explain(flow(given), NOW).phases[0].headline
+
+        plain = headline(done("a"))
+        assert "after" not in plain
+        once = headline(done("a"), done("b", failed()))
+        assert once == f"{plain}  (after 1 failed attempt of b)"
+        more = headline(done("a", failed(), failed()), done("b", failed()))
+        assert more == f"{plain}  (after 3 failed attempts of a and b)"
+
 
 class TestEvidence:
     """The evidence of a gate as text."""

@@ -8,6 +8,7 @@ show the result unchanged.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
@@ -20,12 +21,13 @@ from penstock.flows.explain.facts import (
     GateFact,
     OpenFlowFact,
     PhaseFact,
-)
     ProcessorFact,
     ProducerFact,
+)
 from penstock.flows.explain.processor_messages import (
     describe_items,
     describe_last_failure,
+    describe_pause,
     describe_processor,
 )
 from penstock.flows.explain.records import Suggestion
@@ -43,6 +45,8 @@ STATE_LABELS = {
     "SKIPPED": "skipped",
 }
 
+PROCESSORS_SHOWN = 2
+"""Maximum number of processors that a headline names."""
 PRODUCERS_SHOWN = 3
 """Maximum number of producers of one table that are named."""
 
@@ -185,6 +189,7 @@ def headline_of(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> tuple[str
     parts = [ended]
     if phase.state == "DEGRADED":
         parts.append(_degraded(phase))
+    parts.append(_earlier_failures(phase))
     if phase.is_inherited:
         parts.append("inherited from the previous generation")
     return "  ".join(part for part in parts if part), None
@@ -206,6 +211,15 @@ def _degraded(phase: PhaseFact) -> str:
     if carried and not phase.is_inherited:
         lines.append(f"without {format_list(carried)} since an earlier phase")
     return "; ".join(lines)
+
+
+def _earlier_failures(phase: PhaseFact) -> str:
+    """Return how many attempts failed before the processors of a phase completed; may be empty."""
+    tried = [p for p in phase.processors if p.is_done and p.failures]
+    if not tried:
+        return ""
+    count = format_count(sum(len(p.failures) for p in tried), "failed attempt")
+    return f"(after {count} of {format_list([p.name for p in tried])})"
 
 
 def _item_counts(phase: PhaseFact) -> list[str]:
@@ -231,13 +245,39 @@ def _progress(phase: PhaseFact, wall: LocalClock) -> tuple[str, Micros | None]:
     until = phase.stragglers_until
     if until is not None:
         text += f", stragglers until {wall.at(until)}"
-    lacking = [p for p in phase.processors if not p.is_done]
-    failing = [p for p in lacking if p.failures or p.status == "failed"] or lacking
     waiting = [gate for gate in phase.gates if gate.state in ("WAITING", "BLOCKED")]
     held = {gate.processor for gate in waiting}
-    shown = [describe_processor(p, wall) for p in failing if p.name not in held][:2]
-    shown += [f"{gate.processor} {STATE_LABELS[gate.state]} at its gate" for gate in waiting][:2]
+    lacking = [p for p in _by_trouble(phase.processors, wall) if p.name not in held]
+    if lacking and not waiting and all(p.is_paused for p in lacking):
+        return f"{text}: {_held_by_pause(lacking)}", until
+    troubled = [p for p in lacking if p.has_failed or p.misses_heartbeats(wall.now)]
+    named = troubled or lacking
+    shown = [describe_processor(p, wall) for p in named[:PROCESSORS_SHOWN]]
+    if len(named) > PROCESSORS_SHOWN:
+        shown.append(f"and {len(named) - PROCESSORS_SHOWN} more")
+    at_gates = [f"{gate.processor} {STATE_LABELS[gate.state]} at its gate" for gate in waiting]
+    shown += at_gates[:PROCESSORS_SHOWN]
     return f"{text}: {'; '.join(shown)}" if shown else text, until
+
+
+def _by_trouble(processors: Iterable[ProcessorFact], wall: LocalClock) -> list[ProcessorFact]:
+    """Return the processors that have not completed: those whose worker misses heartbeats first,
+    then those that failed, those that wait, and those that run.
+    """
+
+    def rank(one: ProcessorFact) -> tuple[bool, bool, bool]:
+        runs = one.live is not None and one.live.state in ("RUNNING", "CLAIMED")
+        return not one.misses_heartbeats(wall.now), not one.has_failed, runs
+
+    return sorted((one for one in processors if not one.is_done), key=rank)
+
+
+def _held_by_pause(processors: Sequence[ProcessorFact]) -> str:
+    """Return which pause holds the runs of processors: "2 runs are held by a pause: …"."""
+    pauses = [pause for one in processors if one.live is not None for pause in one.live.pauses]
+    whats = "; ".join(dict.fromkeys(map(describe_pause, pauses)))
+    verb = "run is" if len(processors) == 1 else "runs are"
+    return f"{len(processors):,} {verb} held by a pause{f': {whats}' if whats else ''}"
 
 
 def _waiting(
@@ -309,7 +349,7 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
     for gate in gates:
         lines += gate_sentences(gate, wall)
     if phase.state == "IN_PROGRESS" or (phase.state == "FAILED" and phase.processors):
-        lacking = [p for p in phase.processors if not p.is_done]
+        lacking = _by_trouble(phase.processors, wall)
         held = {gate.processor for gate in phase.gates if gate.trigger is None}
         if not is_observed(phase):
             lines += [

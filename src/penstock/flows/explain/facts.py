@@ -189,6 +189,21 @@ class ProcessorFact:
         """Whether the processor completed, at least in part."""
         return self.status in ("success", "partial")
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether a pause holds its run."""
+        return self.live is not None and self.live.pending_reason == "paused"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed permanently, or an attempt of it did."""
+        return bool(self.failures) or self.status == "failed"
+
+    def misses_heartbeats(self, now: Micros) -> bool:
+        """Whether the worker that holds its run misses heartbeats."""
+        seen = None if self.live is None else self.live.heartbeat
+        return seen is not None and seen.is_overdue(now)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceFact:
@@ -386,7 +401,9 @@ class FlowFact:
     producers: tuple[ProducerFact, ...] = ()
 
     def producers_of(self, table: str) -> tuple[ProducerFact, ...]:
-        """Return the processors that produce a table, those of this pipeline first."""
+        """Return the processors that produce a table: those of this pipeline first, and of these
+        the ones that failed or delivered the fewest records.
+        """
         found = [one for one in self.producers if one.table == table]
         return tuple(sorted(found, key=self._rank_of_producer))
 

@@ -23,7 +23,7 @@ PAUSE_SCOPES = {
     "all": "everything is paused",
     "customer": "the customer is paused",
     "pipeline": "the pipeline is paused",
-    "config": "its config is paused",
+    "config": "the config is paused",
 }
 ERROR_CHARS = 160
 

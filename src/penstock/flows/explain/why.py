@@ -322,6 +322,8 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
         )
     elif run.pending_reason == "paused":
         yield from map(pause_cause, run.pauses)
+        if not run.pauses:  # the caller may not see it
+            yield Cause(kind="pause", text="a pause holds it", clears=Clears.PERSON)
     elif run.pending_reason == "blocked":
         front = run.preceding_run_id or "an earlier run"
         text = f"{front} has not ended, and runs with the same ordering key run one at a time"
