@@ -139,25 +139,33 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
 
 
 def _late(flow: FlowFact, now: Micros) -> Iterator[Suggestion]:
-    """Suggest `why`, and starting the next phase manually, if a phase of an open flow has problems.
+    """Suggest `why` if a phase of an open flow has problems, and starting a phase manually if the
+    flow does not get there by itself.
 
-    Both only make sense while something is waiting, blocked or failing.
+    A new generation supersedes this flow, so it is not suggested while a processor merely retries.
     """
-    if not any(_is_troubled(phase) for phase in flow.phases):
-        return
-    for phase in flow.phases:
-        if phase.state in ("PENDING", "WAITING", "BLOCKED") and now >= flow.opened_at:
+    is_stuck = any(_is_stuck(phase) for phase in flow.phases)
+    if is_stuck and now >= flow.opened_at:
+        held = [one for one in flow.phases if one.state in ("WAITING", "BLOCKED")]
+        pending = [one for one in flow.phases if one.state == "PENDING"]
+        for phase in (held or pending)[:1]:
             yield commands.trigger_phase(flow, phase.name)
-            break
-    yield commands.why(flow)
+    if is_stuck or any(_retries(phase) for phase in flow.phases):
+        yield commands.why(flow)
 
 
-def _is_troubled(phase: PhaseFact) -> bool:
-    return phase.state in ("WAITING", "BLOCKED", "FAILED") or any(
-        processor.failures or processor.status == "failed"
-        for processor in phase.processors
-        if phase.state == "IN_PROGRESS"
+def _is_stuck(phase: PhaseFact) -> bool:
+    """Return whether a phase waits at its gate or failed, or a processor failed permanently."""
+    failed = any(processor.status == "failed" for processor in phase.processors)
+    return phase.state in ("WAITING", "BLOCKED", "FAILED") or (
+        phase.state == "IN_PROGRESS" and failed
     )
+
+
+def _retries(phase: PhaseFact) -> bool:
+    """Return whether a processor of a running phase failed and has not completed since."""
+    lacking = [processor for processor in phase.processors if not processor.is_done]
+    return phase.state == "IN_PROGRESS" and any(processor.failures for processor in lacking)
 
 
 def _ended(flow: FlowFact) -> Iterator[Suggestion]:
