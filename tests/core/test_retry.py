@@ -97,15 +97,20 @@ def test_a_refusal_says_why_and_what_would_change_it() -> None:
     def reason(**given: object) -> str:
         decision = decide_retry(**{"error_type": "RESOURCE_NOT_FOUND", "attempt": 1, **given})  # type: ignore[arg-type]
         assert isinstance(decision, NoRetry)
-        assert "RESOURCE_NOT_FOUND is not retried" in decision.reason
+        assert "RESOURCE_NOT_FOUND" in decision.reason
         return decision.reason
 
     assert "declare retry= on the processor" in reason()
     assert "PermanentError" in reason(force_retry=False)
     assert "omit should_retry" in reason(force_retry=False)
+    assert reason().startswith("RESOURCE_NOT_FOUND is not retried: it is permanent by default")
     used_up = reason(attempt=3, is_declared=True)
-    assert "all 3 attempts are used up (the default of RESOURCE_NOT_FOUND)" in used_up
-    assert "set max_attempts" in used_up
+    assert used_up.startswith(
+        "failed with RESOURCE_NOT_FOUND; all 3 attempts are used up "
+        "(the default of RESOURCE_NOT_FOUND). To allow more, set max_attempts"
+    )
+    once = reason(is_declared=True, retry=RetryConfig(max_attempts=1))
+    assert "; its only attempt is used up (max_attempts)." in once
 
 
 def test_settings_over_settings() -> None:

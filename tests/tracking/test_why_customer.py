@@ -54,10 +54,10 @@ def test_what_waits(stage: Stage) -> None:
     stage.client.pauses.pause("customer", "acme", reason="audit")
     found = why(stage)
     assert found["disabled"] == f"{config} (nightly) is disabled: too expensive"
-    assert "nba 2025-11-16: sum is waiting (since" in found["phase"]
-    assert found["dead_letter"] == "1 dead letters are open"
+    assert "nba 2025-11-16: sum has been waiting since" in found["phase"]
+    assert found["dead_letter"] == "1 dead letter is open"
     assert "pause" in found
-    assert found["customer"].startswith("acme: 1 configs, 0 runs in progress, 1 pending")
+    assert found["customer"].startswith("acme: 1 config, 0 runs in progress, 1 pending")
 
 
 def test_unknown(stage: Stage) -> None:

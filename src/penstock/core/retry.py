@@ -188,9 +188,10 @@ def decide_retry(
     limit = policy.max_attempts if settings.max_attempts is None else settings.max_attempts
     if attempt >= limit:
         origin = f"the default of {error_type}" if settings.max_attempts is None else "max_attempts"
+        attempts = "its only attempt is" if limit == 1 else f"all {limit} attempts are"
         return NoRetry(
-            f"{error_type} is not retried: all {limit} attempts are used up ({origin}). To allow "
-            "more, set max_attempts in the processor's retry= or the config's retry_config."
+            f"failed with {error_type}; {attempts} used up ({origin}). To allow more, set "
+            "max_attempts in the processor's retry= or the config's retry_config."
         )
     if error_type == ErrorType.STALE_EXECUTION and not stale_before:
         delay = 0

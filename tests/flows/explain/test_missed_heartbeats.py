@@ -64,8 +64,8 @@ class TestBuiltIn:
         assert causes(harness, run_id) == ["it is executing; it times out at 01:00"]
         harness.clock.advance(SECOND)
         clause = (
-            f"{RUNNING}; its worker has sent no heartbeat since 00:00:00 and will be replaced "
-            "after 00:00:30 unless it reports"
+            f"{RUNNING}; its worker has sent no heartbeat since 00:00:00, and the run will be "
+            "taken over after 00:00:30 unless the worker reports"
         )
         assert text_of(harness, run_id) == clause
         assert causes(harness, run_id) == ["it may no longer be executing; it times out at 01:00"]
@@ -74,12 +74,13 @@ class TestBuiltIn:
         assert text_of(harness, run_id) == RUNNING
         harness.clock.advance(LEASE)
         assert text_of(harness, run_id).endswith(
-            "since 00:00:16 and will be replaced any moment unless it reports"
+            "since 00:00:16, and the run will be taken over any moment unless the worker reports"
         )
         harness.clock.advance(1)
         assert harness.write(session_expire)
         assert text_of(harness, run_id) == (
-            f"{RUNNING}; its worker has ended without completing it and will be replaced any moment"
+            f"{RUNNING}; its worker has ended without completing it, and the run will be taken "
+            "over any moment"
         )
 
     def test_explain_and_trace(self, harness: Harness, stage: Stage) -> None:
@@ -120,8 +121,8 @@ class TestExternal:
         assert text_of(harness, run_id) == "has been running since 00:04 on w1"
         harness.clock.advance(MINUTE)
         clause = (
-            "has been running since 00:04 on w1; its worker has sent no heartbeat since 00:04:00 "
-            "and will be replaced after 00:09:00 unless it reports"
+            "has been running since 00:04 on w1; its worker has sent no heartbeat since 00:04:00, "
+            "and the run will be taken over after 00:09:00 unless the worker reports"
         )
         assert text_of(harness, run_id) == clause
         assert text_of(harness, run_id, "acme") == clause

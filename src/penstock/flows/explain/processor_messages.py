@@ -136,12 +136,15 @@ def _missed_heartbeats(run: RunFact, wall: LocalClock) -> str:
     if seen is None or not seen.is_overdue(wall.now):
         return ""
     if seen.at is None or seen.until_at is None:
-        return "; its worker has ended without completing it and will be replaced any moment"
+        return (
+            "; its worker has ended without completing it, and the run will be taken over any "
+            "moment"
+        )
     until = seen.until_at
     when = f"after {wall.exact(until)}" if until > wall.now else "any moment"
     return (
-        f"; its worker has sent no heartbeat since {wall.exact(seen.at)} and will be replaced "
-        f"{when} unless it reports"
+        f"; its worker has sent no heartbeat since {wall.exact(seen.at)}, and the run will be "
+        f"taken over {when} unless the worker reports"
     )
 
 

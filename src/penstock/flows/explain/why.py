@@ -152,7 +152,7 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: LocalClock, seen: frozenset[s
     if phase.name in seen:
         return Cause(kind="phase", text=f"{phase.name} (see above)")
     if phase.state == "FAILED":
-        text = f"{phase.name} failed {headline}"
+        text = f"{phase.name} failed{' at' if phase.ended_at is not None else ''} {headline}"
         children = tuple(_processors(flow, phase, wall))
         return Cause(
             kind="phase", text=text, clears=Clears.PERSON, since=phase.since, children=children

@@ -10,17 +10,17 @@ from penstock.core.clock import Micros
 from penstock.flows.explain import commands
 from penstock.flows.explain.explain import STATE_LABELS
 from penstock.flows.explain.facts import PauseFact
-from penstock.flows.explain.times import LocalClock, format_times
+from penstock.flows.explain.times import LocalClock, format_count, format_times
 from penstock.flows.explain.why import Cause, Clears, joined, pause_cause
 
 _WAITING = {
     "ready": "ready and not claimed yet",
     "later": "due later",
     "paused": "paused",
-    "blocked": "behind another run of their ordering key",
+    "blocked": "behind another run of the same ordering key",
     "limited": "waiting for a limit",
-    "gated": "waiting for their gates",
-    "suspended": "waiting for flows that they triggered",
+    "gated": "held by a gate",
+    "suspended": "suspended until a triggered flow ends",
 }
 
 
@@ -75,8 +75,8 @@ def why_customer(fact: CustomerFact, local: LocalClock) -> Cause:
     ]
     pending = sum(fact.waiting.values())
     text = (
-        f"{fact.customer}: {fact.configs:,} configs, {fact.running:,} runs in progress, "
-        f"{pending:,} pending"
+        f"{fact.customer}: {format_count(fact.configs, 'config')}, "
+        f"{format_count(fact.running, 'run')} in progress, {pending:,} pending"
     )
     if not children:
         text += ": nothing waits"
@@ -108,25 +108,35 @@ def _config(one: StoppedConfig) -> Cause:
 def _runs(fact: CustomerFact) -> Iterator[Cause]:
     for reason, count in fact.waiting.items():
         kind = {"later": "schedule", "paused": "pause", "limited": "limit"}.get(reason, "run")
-        text = f"{count:,} runs are {_WAITING[reason]}"
+        text = f"{format_count(count, 'run')} {_verb(count)} {_WAITING[reason]}"
         yield Cause(kind=kind, text=text, offer=commands.pending_runs(fact.customer))
     if fact.concurrency is not None and fact.running >= fact.concurrency:
-        text = f"{fact.running:,} runs are in progress; the maximum is {fact.concurrency:,}"
+        running = format_count(fact.running, "run")
+        text = f"{running} {_verb(fact.running)} in progress; the maximum is {fact.concurrency:,}"
         yield Cause(kind="limit", text=text, offer=commands.set_concurrency(fact.customer))
 
 
+def _verb(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
 def _phase(one: StoppedPhase, local: LocalClock) -> Cause:
-    state = STATE_LABELS[one.state]
-    text = f"{one.pipeline} {one.partition}: {one.phase} is {state} (since {local.at(one.since)})"
+    since = local.at(one.since)
+    how = f"failed at {since}"
+    if one.state != "FAILED":
+        how = f"has been {STATE_LABELS[one.state]} since {since}"
+    text = f"{one.pipeline} {one.partition}: {one.phase} {how}"
     return Cause(kind="phase", text=text, since=one.since, offer=commands.why_of(one.flow_id))
 
 
 def _open(fact: CustomerFact) -> Iterator[Cause]:
     if fact.dead_letters:
-        text = f"{fact.dead_letters:,} dead letters are open"
+        count = fact.dead_letters
+        text = f"{format_count(count, 'dead letter')} {_verb(count)} open"
         offer = commands.open_dead_letters(fact.customer)
         yield Cause(kind="dead_letter", text=text, clears=Clears.PERSON, offer=offer)
     if fact.interventions:
-        text = f"{fact.interventions:,} interventions need a decision"
+        needs = "needs" if fact.interventions == 1 else "need"
+        text = f"{format_count(fact.interventions, 'intervention')} {needs} a decision"
         offer = commands.open_interventions(fact.customer)
         yield Cause(kind="intervention", text=text, clears=Clears.PERSON, offer=offer)

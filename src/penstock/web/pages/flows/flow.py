@@ -210,19 +210,25 @@ def _why(visit: Visit, one: Flow) -> Any:
 
 def _sentence(phrase: FlowExplanation) -> str:
     """Return where the flow stands; the summary names the zone of its times."""
-    return f"{_standing(phrase.phases)}{phrase.summary}"
+    return f"{standing(phrase.phases)}{phrase.summary}"
 
 
-def _standing(phases: Sequence[ExplainedPhase]) -> str:
+def standing(phases: Sequence[ExplainedPhase]) -> str:
     """Return what holds the flow up, or what it is doing, as a first sentence; may be empty."""
     for states in (("BLOCKED", "FAILED"), ("WAITING",), ("IN_PROGRESS",)):
         for phase in phases:
             if phase.state in states:
-                why = phase.headline or next(iter(phase.sentences), "")
-                return (
-                    f"{phase.phase} is {phase.word}{f': {why}' if why else ''}".rstrip(".") + ". "
-                )
+                return f"{_standing_of(phase).rstrip('.')}. "
     return ""
+
+
+def _standing_of(phase: ExplainedPhase) -> str:
+    why = phase.headline or next(iter(phase.sentences), "")
+    if phase.state == "FAILED":  # its headline starts with the time
+        return f"{phase.phase} failed {'at ' if why[:1].isdecimal() else ''}{why}"
+    if why.startswith("since "):
+        return f"{phase.phase} has been {phase.word} {why}"
+    return f"{phase.phase} is {phase.word}{f': {why}' if why else ''}"
 
 
 def _risk(visit: Visit, flow: Flow) -> FlowRisk | None:

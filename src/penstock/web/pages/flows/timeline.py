@@ -12,7 +12,7 @@ from penstock.web.charts import Bar, TimelinePanel, TimelineRow
 from penstock.web.links import page_of
 from penstock.web.pages.flows.parts import due_text
 from penstock.web.visit import Visit
-from penstock.web.words import appearance, duration, number, word
+from penstock.web.words import appearance, duration, number, plural, word
 
 TICKS: Final = 7
 LABEL_GAP: Final = 14
@@ -166,7 +166,7 @@ def _parts(detail: FlowDetail, phase: FlowPhase, at: Place) -> list[TimelineRow]
     for one in shown:
         css = FILL.get(appearance(one.status), "mut")
         started = phase.started_at or one.at
-        phrase = word(one.status) if one.records is None else f"{number(one.records)} records"
+        phrase = word(one.status) if one.records is None else plural(one.records, "record")
         if one.status == "success" and one.at > started:
             phrase = f"{phrase} · {duration(one.at - started)}"
         made.append(
