@@ -126,7 +126,7 @@ def test_same_day(store: Store, clock: VirtualClock) -> None:
     assert any(text.startswith("penstock override grant") for text in offered)
     assert day.why()[1:] == [
         "the gate of analytics has returned WAIT since 00:00: Waiting for t.box (0/5 rows (0 %)). "
-        "Waited 0s of at most 6h.",
+        "The maximum wait is 6h.",
         "t.box 0/5 rows (0 %)",
     ]
     day.stage.rows["t.box"] = 5

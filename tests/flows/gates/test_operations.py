@@ -10,12 +10,13 @@ import pytest
 
 from penstock import Pipeline, game_day_modes, historical, optional, per, same_day
 from penstock.core.clock import DAY as DAY_US
-from penstock.core.clock import HOUR, MINUTE, to_datetime
+from penstock.core.clock import HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.core.stored_json import loads
 from penstock.db.store import Store
 from penstock.flows.gates import client as gate_client
+from penstock.flows.gates.cli.gate import print_check
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import BacktestRequest, ModeChanges, OverrideRequest
@@ -209,6 +210,32 @@ def test_cost_of_probes_and_payload_of_interventions(store: Store, clock: Virtua
     (short,) = item.payload["dependencies"]
     assert (short["table"], len(short["days_missing"])) == ("past.box", 3)
     assert item.payload["queries"][0].startswith("SELECT day, count(*) FROM past.box WHERE day <")
+
+
+class TestCheck:
+    """A check by hand."""
+
+    def test_a_waiting_gate_says_how_long_it_has_waited(
+        self, store: Store, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A check for no flow has not waited; incomplete data is shown with its rows."""
+        made = Pipeline("nba", partition="day", warehouse="w", modes=game_day_modes())
+        made.phase("sum").processor("total", needs=[same_day("raw.box", expect=8)])(work)
+        stage = Stage(store, clock, made)
+        stage.rows = {"raw.box": 6}
+        opened = stage.open(mode="overnight")
+        stage.step()
+        clock.advance(51 * SECOND)
+        about: dict[str, Any] = {"partition": DAY, "mode": "overnight", "customer": "acme"}
+        found = stage.client.gates.check(
+            "nba", "sum", flow_id=encode("flow", opened.flow.flow_id), **about
+        )
+        assert found.verdict == "WAIT"
+        assert found.reasons[0].endswith("Waited 51s of at most 6h.")
+        alone = stage.client.gates.check("nba", "sum", **about)
+        assert alone.reasons[0].endswith("The maximum wait is 6h.")
+        print_check(found, clock.now())
+        assert "raw.box  same_day  MISSING  6/8 rows" in capsys.readouterr().out
 
 
 class TestAdvice:

@@ -32,7 +32,7 @@ class TestSameDayNotReady:
         assert early.failure_type == "same_day"
         assert early.missing == ("raw.box", "raw.pbp")
         assert early.reasons == (
-            "Waiting for raw.box (0/1000 rows), raw.pbp (0/1000 rows). Waited 0s of at most 2h.",
+            "Waiting for raw.box (0/1000 rows), raw.pbp (0/1000 rows). The maximum wait is 2h.",
         )
         assert early.recheck_at == NOW + 5 * MINUTE
         later = decide(gate("same_day", table(name="raw.stats"), table(), table(name="raw.pbp")))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.clock import HOUR, MINUTE
+from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.verdict import AlertLevel, BreakerEffect, GateStatus, Upstream, Verdict
 from penstock.pipelines.modes import Leniency, with_leniency
@@ -126,6 +126,19 @@ class TestMaxWait:
         late = decide(gate("same_day", absent(), waited_us=2 * HOUR))
         assert (late.verdict, late.status) == (FAIL, GateStatus.MISSING_SAME_DAY)
         assert late.reasons[0].endswith("Waited 2h; the maximum is 2h.")
+
+    @pytest.mark.parametrize(
+        ("waited_us", "text"),
+        [
+            (0, "The maximum wait is 2h."),
+            (51 * SECOND + 1, "Waited 51s of at most 2h."),
+            (11 * MINUTE + 30 * SECOND, "Waited 11m of at most 2h."),
+        ],
+    )
+    def test_the_time_waited(self, waited_us: int, text: str) -> None:
+        """Seconds in the first minute, then minutes; nothing before the wait has begun."""
+        decision = decide(gate("same_day", absent(), waited_us=waited_us))
+        assert decision.reasons[0].endswith(f"(0/1000 rows). {text}")
 
     @pytest.mark.parametrize("mode", ["manual", "backfill"])
     def test_modes_without_a_max_wait_fail_at_once(self, mode: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from penstock.core.clock import MINUTE, format_duration
+from penstock.core.clock import MINUTE, SECOND, format_duration
 from penstock.core.formatting import format_percent
 from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.override import Override
@@ -42,13 +42,16 @@ def override_messages(overrides: Sequence[Override]) -> tuple[str, ...]:
 
 
 def waiting_text(given: GateInput) -> str:
-    """Return how long the gate has waited, and the maximum wait of the mode."""
-    waited = format_duration(max(0, given.waited_us) // MINUTE * MINUTE)
-    longest = given.mode.max_wait_us
+    """Return how long the gate has waited, if it has, and the maximum wait of the mode."""
+    waited_us, longest = max(0, given.waited_us), given.mode.max_wait_us
+    unit = MINUTE if waited_us >= MINUTE else SECOND
+    waited = format_duration(waited_us // unit * unit)
     if longest is None:
         return f"Waited {waited}."
     if given.waited_us >= longest:
         return f"Waited {waited}; the maximum is {format_duration(longest)}."
+    if waited_us < SECOND:
+        return f"The maximum wait is {format_duration(longest)}."
     return f"Waited {waited} of at most {format_duration(longest)}."
 
 

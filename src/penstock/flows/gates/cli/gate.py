@@ -69,10 +69,11 @@ def check(app: App, /, **given: Any) -> None:
         flow = explanation.open_flow
         found = client.gates.check(**given, flow_id=None if flow is None else flow.flow_id)
         now = client.now()
-    app.emit(found, lambda: _print_check(found, now))
+    app.emit(found, lambda: print_check(found, now))
 
 
-def _print_check(found: GateCheck, now: int) -> None:
+def print_check(found: GateCheck, now: int) -> None:
+    """Print a check as text: verdict, reasons, dependencies."""
     name = f"{found.phase} {found.partition} ({found.mode})"
     click.echo(f"{output.escape_control(name)}  {click.style(found.verdict, bold=True)}")
     for reason in found.reasons:
