@@ -249,6 +249,20 @@ def test_trigger_names_its_config(ways: Pair) -> None:
         assert way(*words, "--json").json["flow"]["config_id"] == made["config_id"]
 
 
+def test_trigger_names_the_pause_that_holds_its_runs(ways: Pair) -> None:
+    """Runs that a pause holds were created, not started; the command that ends it is shown."""
+    ways.near("pause", "pipeline", "daily", "--reason", "audit")
+    for way in (ways.near, ways.far):
+        lines = way("trigger", "daily", DAY, "--force").out.splitlines()
+        assert "1 run created, held by a pause: the pipeline is paused by " in lines[0]
+        assert lines[0].endswith(" (audit).")
+        assert lines[1] == "Start them: penstock resume pipeline daily"
+    assert "held by a pause: the pipeline is paused by" in ways.near("explain", "daily", DAY).out
+    ways.near("resume", "pipeline", "daily")
+    for way in (ways.near, ways.far):
+        assert "; 1 run started, later phases" in way("trigger", "daily", DAY, "--force").out
+
+
 def test_gate_check(ways: Pair) -> None:
     """A gate can be evaluated at any time, with and without a flow."""
     ids = populate(ways)

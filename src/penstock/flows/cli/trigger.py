@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -9,6 +10,9 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON, parse_pairs
+from penstock.client import UseCaseGroups
+from penstock.core.errors import PenstockError
+from penstock.flows.explain.records import CauseEntry
 from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 
 
@@ -67,7 +71,8 @@ def trigger(app: App, /, **given: Any) -> None:
         if older and not app.is_json:
             click.echo(f"Superseding {', '.join(older)}: it starts no more phases.", err=True)
         opened = client.flows.trigger(wanted)
-    app.emit(opened, lambda: _print_opened(opened))
+        pause = None if app.is_json else _pause_of(client, opened)
+    app.emit(opened, lambda: _print_opened(opened, pause))
 
 
 def _wanted(given: dict[str, Any]) -> FlowRequest:
@@ -100,7 +105,16 @@ def _print_preview(preview: FlowPreview) -> None:
     ) if preview.phases else None
 
 
-def _print_opened(opened: FlowTrigger) -> None:
+def _pause_of(client: UseCaseGroups, opened: FlowTrigger) -> CauseEntry | None:
+    """Return the pause that holds the new runs, which are all of one config; None if none does."""
+    if opened.run_ids:
+        with contextlib.suppress(PenstockError):  # the flow is open even if this read fails
+            causes = client.diagnostics.why_run(opened.run_ids[0]).causes
+            return next((cause for cause in causes if cause.kind == "pause"), None)
+    return None
+
+
+def _print_opened(opened: FlowTrigger, pause: CauseEntry | None) -> None:
     flow = opened.flow
     where = f"{flow.pipeline} {flow.partition} ({flow.mode})"
     if not opened.is_new:
@@ -108,9 +122,15 @@ def _print_opened(opened: FlowTrigger) -> None:
                    f"{flow.generation}, {flow.state}. Nothing was started.")  # fmt: skip
         click.echo("Run it again: --force   ·   start at a phase: add PHASE")
         return
-    started = output.plural(len(opened.run_ids), "run")
-    click.echo(f"{where} opened: {flow.flow_id}, generation {flow.generation}; {started} "
-               "started, later phases follow.")  # fmt: skip
+    runs = output.plural(len(opened.run_ids), "run")
+    begun = f"{runs} started, later phases follow"
+    action = None if pause is None else pause.action
+    if pause is not None:
+        which = "" if action is None else f": {output.escape_control(pause.text)}"
+        begun = f"{runs} created, held by a pause{which}"
+    click.echo(f"{where} opened: {flow.flow_id}, generation {flow.generation}; {begun}.")
+    if action is not None:
+        click.echo(f"Start them: {output.escape_control(action.command)}")
     if flow.config_id is not None:
         named = f"{flow.config_id} ({flow.customer}, {flow.pipeline})"
         click.echo(f"Uses config {named}, with its parameters and time limits.")
