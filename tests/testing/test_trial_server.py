@@ -11,6 +11,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+WITHOUT_PSYCOPG = """
+import runpy, sys
+sys.modules["psycopg"] = None
+runpy.run_module("penstock.testing.postgres", run_name="__main__")
+"""
+
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
@@ -35,3 +41,17 @@ def test_starts_prints_its_address_and_stops(folder: Path) -> None:
         finally:
             process.kill()
     assert (folder / "PG_VERSION").exists()
+
+
+def test_without_the_driver_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+    """No traceback: the sentence names the extra, and what to run in a clone."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PSYCOPG], cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: PostgreSQL needs its driver (")
+    for way in ("pip install 'penstock-engine[postgres]'", "pip install '.[postgres]'", "make dev"):
+        assert way in line
+    assert not (tmp_path / "pgdata").exists()

@@ -11,7 +11,8 @@ try:
     from psycopg import sql
 except ImportError as error:
     raise ImportError(
-        "PostgreSQL needs its driver: pip install 'penstock-engine[postgres]'"
+        f"PostgreSQL needs its driver ({error}): pip install 'penstock-engine[postgres]', "
+        "in a clone pip install '.[postgres]' or make dev"
     ) from error
 
 __all__ = [
