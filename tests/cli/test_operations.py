@@ -3,16 +3,29 @@
 import re
 import sqlite3
 from contextlib import closing
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
-from penstock import connect
+from penstock import Pipeline, connect
 from penstock.access.store.registry import processor_list
 from penstock.alerts.subjects import command_of
 from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.db.cli import _describe_migrations
 from penstock.runs.store.leases import session_open
 from tests.kits.shell import SHOP, Shell
+
+GHOST = """
+from penstock import Pipeline, optional, same_day
+
+ghost = Pipeline("ghost", partition="day", warehouse="sqlite:ghost.db")
+load = ghost.phase("load")
+load.external("collect", produces="collected")
+report = ghost.phase("report", after=load)
+report.external("mail", needs=[same_day("colected"), same_day("collected"), optional("weather")])
+"""
 
 
 class TestPauses:
@@ -75,6 +88,24 @@ class TestPipelines:
         assert 'name: string  default "world"' in text
         assert shell.json("pipelines", "show", "hello")["definition"]["name"] == "hello"
 
+    def test_register_warns_about_a_misspelt_table(self, bare: Shell, tmp_path: Path) -> None:
+        """A need that is close to a produced table gets a hint; raw and foreign tables do not."""
+        file = tmp_path / "ghost.py"
+        file.write_text(GHOST)
+        done = bare("pipelines", "register", str(file))
+        assert (done.code, done.out) == (0, "Registered: ghost\n")
+        assert done.err == (
+            "Warning: ghost/report/mail needs colected. "
+            "No processor produces colected; did you mean collected?\n"
+        )
+        assert len(bare.json("pipelines", "register", str(file))["warnings"]) == 1
+        with connect(bare.url) as client:
+            feed = Pipeline("feed", partition="day")
+            feed.phase("load").external("fetch", produces="colected")
+            client.register([feed])
+        record = bare.json("pipelines", "register", str(file))
+        assert record == {"registered": ["ghost"], "warnings": []}
+
     def test_empty_and_unknown(self, bare: Shell, shell: Shell) -> None:
         """An empty list suggests a command; an unknown name suggests the closest one."""
         bare.ok("db", "migrate")
@@ -129,10 +160,26 @@ class TestDatabase:
 
     def test_migrate_verify_path(self, bare: Shell) -> None:
         """The first migration creates the database, the second does nothing, verify passes."""
-        assert "Applied: 0001" in bare.ok("db", "migrate")
+        first = bare.ok("db", "migrate")
+        assert re.match(r"\d\d+ migrations applied: 0001_foundation to \d{4}_\w+ \(", first)
+        assert first.count("000") == 1
         assert bare.json("db", "migrate")["applied"] == []
         assert "Intact" in bare.ok("verify")
         assert bare.ok("db", "path").strip() == f"sqlite:{bare.path}"
+
+    def test_migrations_are_listed_if_they_are_few(self) -> None:
+        """Of more than three, the number, the first and the last are named."""
+        names = ["0001_foundation", "0002_runs", "0003_journal", "0004_limits"]
+        assert _describe_migrations([]) == "Already up to date"
+        assert _describe_migrations(names[:3]) == f"Applied: {', '.join(names[:3])}"
+        summary = "4 migrations applied: 0001_foundation to 0004_limits"
+        assert _describe_migrations(names) == summary
+
+    def test_json_lists_every_migration(self, bare: Shell) -> None:
+        """Programs get the names of all migrations."""
+        files = (resources.files("penstock.db") / "migrations").iterdir()
+        names = [file.name.removesuffix(".sql") for file in files if file.name.endswith(".sql")]
+        assert bare.json("db", "migrate")["applied"] == sorted(names)
 
     def test_reading_does_not_create_a_file(self, bare: Shell) -> None:
         """A typo in the path does not create an empty database."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from penstock.cli.app import App, Group, reject_url
+
+NAMES_MAX = 3
+"""Maximum number of migrations that are listed one by one."""
 
 
 @click.group(cls=Group)
@@ -22,7 +27,7 @@ def migrate(app: App) -> None:
     settings = app.database_settings()
     applied = migrate_store(settings)
     where = _where(app)
-    text = f"Applied: {', '.join(applied)}" if applied else "Already up to date"
+    text = _describe_migrations(applied)
     app.emit({"applied": applied, "database": where}, lambda: click.echo(f"{text} ({where})."))
 
 
@@ -112,6 +117,15 @@ def path(app: App) -> None:
     """Print the location of the database, without its password."""
     where = _where(app)
     app.emit({"database": where}, lambda: click.echo(where))
+
+
+def _describe_migrations(applied: Sequence[str]) -> str:
+    """Return which migrations were applied; of many, the number with the first and the last."""
+    if not applied:
+        return "Already up to date"
+    if len(applied) <= NAMES_MAX:
+        return f"Applied: {', '.join(applied)}"
+    return f"{len(applied)} migrations applied: {applied[0]} to {applied[-1]}"
 
 
 def _where(app: App) -> str:

@@ -11,6 +11,7 @@ import click
 from penstock.cli.app import App, Group
 from penstock.core.errors import InvalidInput
 from penstock.core.records.record import Page
+from penstock.pipelines.declare.producers import misspelt_needs, produced_tables
 from penstock.pipelines.draw import draw
 
 
@@ -75,8 +76,17 @@ def register(app: App, targets: tuple[str, ...]) -> None:
     found = load_pipelines(settings.pipelines)
     with app.client(settings, create=True) as client:
         client.register(found)
+        known = [one.definition for one in client.views.pipelines()]
     names = sorted(p.name for p in found)
-    app.emit({"registered": names}, lambda: click.echo(f"Registered: {', '.join(names)}"))
+    tables = {table for definition in known for table in produced_tables(definition)}
+    warnings = [text for one in found for text in misspelt_needs(one.definition(), tables)]
+
+    def print_text() -> None:
+        click.echo(f"Registered: {', '.join(names)}")
+        for text in warnings:
+            click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {text}", err=True)
+
+    app.emit({"registered": names, "warnings": warnings}, print_text)
 
 
 def _print_parameters(schema: Any) -> None:

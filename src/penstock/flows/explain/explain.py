@@ -7,7 +7,6 @@ show the result unchanged.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +32,7 @@ from penstock.flows.explain.processor_messages import (
 from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.suggestions import suggestions_of
 from penstock.flows.explain.times import LocalClock, format_count, format_list, format_times
+from penstock.pipelines.declare.producers import spelling_hint
 
 STATE_LABELS = {
     "PENDING": "not triggered",
@@ -378,9 +378,9 @@ def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> l
     lines = []
     for table in dict.fromkeys(awaited):
         if not flow.producers_of(table):
-            known = sorted({one.table for one in flow.producers if one.pipeline == flow.pipeline})
-            for near in difflib.get_close_matches(table, known, n=1, cutoff=0.8):
-                lines.append(f"No processor produces {table}; did you mean {near}?")
+            known = {one.table for one in flow.producers if one.pipeline == flow.pipeline}
+            hint = spelling_hint(table, known)
+            lines += [] if hint is None else [hint]
         producers = flow.producers_of(table)
         for one in producers[:PRODUCERS_SHOWN]:
             where = f"{one.phase}/{one.processor}"
