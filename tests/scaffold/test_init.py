@@ -21,9 +21,10 @@ from penstock.core.errors import InvalidInput
 from penstock.scaffold.project import TEMPLATES, project_files, write_project
 
 PATIENCE = 60
+_STEPS = ["Test it", "Run it", "Break it"]
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LONG_RUNNING = ("penstock up", "python service.py")
-_ELSEWHERE = ("pip install",)
+_NEEDS_DEAD_LETTER = "penstock dlq "
 _IMPORTING = ("penstock pipelines register", "penstock simulate")
 
 
@@ -38,11 +39,22 @@ class Project:
         inherited = {k: v for k, v in os.environ.items() if k not in ours}
         self.env = {**inherited, "PENSTOCK_API_PORT": "0", "PYTHONUNBUFFERED": "1"}
 
-    def commands(self) -> list[str]:
-        """Return the commands of the README, without comments."""
-        found = _CONSOLE.findall((self.folder / "README.md").read_text("utf-8"))
-        lines = [line for block in found for line in block.splitlines() if line]
-        return [re.sub(r"\s+# .*$", "", line) for line in lines]
+    @property
+    def readme(self) -> str:
+        """The text of the README."""
+        return (self.folder / "README.md").read_text("utf-8")
+
+    def steps(self) -> dict[str, list[str]]:
+        """Return the commands of the README by section, without comments."""
+        sections = [part.partition("\n") for part in self.readme.split("\n## ")[1:]]
+        return {
+            title: [
+                re.sub(r"\s+# .*$", "", line)
+                for block in _CONSOLE.findall(text)
+                for line in block.splitlines()
+            ]
+            for title, _, text in sections
+        }
 
     def words(self, line: str) -> list[str]:
         """Return a line as a program and its arguments."""
@@ -70,27 +82,40 @@ class Project:
         assert (done.returncode, done.stderr) == (0, ""), f"{line}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    def dead_letter_groups(self) -> list[object]:
-        """Poll until there are groups of dead letters."""
+    def dead_letters(self) -> list[str]:
+        """Poll until there are dead letters; return their ids."""
         pause = threading.Event()
         with connect(f"sqlite:{self.folder / 'penstock.db'}") as client:
             for _ in range(PATIENCE * 20):
-                if found := client.dead_letters.groups():
-                    return list(found)
+                if found := client.dead_letters.list().items:
+                    return [one.dead_letter_id for one in found]
                 pause.wait(0.05)
         return []
 
+    def replay(self) -> None:
+        """Replay the dead letter as the README says; this closes it."""
+        (line,) = re.findall(r"`(penstock dlq replay ID [^`]+)`", self.readme)
+        (dead_letter,) = self.dead_letters()
+        self.types(line.replace("ID", dead_letter, 1))
+        with connect(f"sqlite:{self.folder / 'penstock.db'}") as client:
+            assert client.dead_letters.list().items == []
+
     @contextmanager
-    def runs(self, line: str) -> Iterator[None]:
-        """Start a line that does not end by itself; continue once the process is up."""
+    def runs(self, line: str) -> Iterator[str]:
+        """Start a line that does not end by itself; yield what it prints until it is up."""
         process = subprocess.Popen(
             self.words(line), cwd=self.folder, env=self.env, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
             assert process.stdout is not None
-            assert any("Ctrl-C" in printed for printed in process.stdout)
-            yield
+            printed = ""
+            for text in process.stdout:
+                printed += text
+                if "Ctrl-C" in text:
+                    break
+            assert "Ctrl-C" in printed
+            yield printed
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PATIENCE)
@@ -98,18 +123,50 @@ class Project:
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_readme_is_true(template: str, tmp_path: Path) -> None:
-    """Every command of a project's README succeeds, its test included."""
+    """Every command of a project's README succeeds; `penstock init` names its steps."""
     project = Project(tmp_path / "sales", template)
-    lines = project.commands()
-    assert any(line.startswith("python test_") for line in lines)
+    steps = project.steps()
+    assert list(steps) == _STEPS
+    (test,) = steps["Test it"]
+    assert project.types(test) == "ok\n"
     with ExitStack() as running:
-        for line in lines:
+        for line in [*steps["Run it"], *steps["Break it"]]:
             if line in _LONG_RUNNING:
                 running.enter_context(project.runs(line))
-            elif not line.startswith(_ELSEWHERE):
-                project.types(line)
-        if template == "consumer":
-            assert len(project.dead_letter_groups()) == 1
+                continue
+            if line.startswith(_NEEDS_DEAD_LETTER):
+                assert len(project.dead_letters()) == 1
+            project.types(line)
+        if template != "daily":
+            project.replay()
+
+
+def test_the_hint_names_the_steps_of_the_readme(tmp_path: Path) -> None:
+    """What `penstock init` says to do next are the sections of every README."""
+    words = ["init", "sales", "--folder", str(tmp_path / "sales")]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert f"follow README.md: {', '.join(_STEPS).lower()}." in done.output
+
+
+def test_up_without_pipelines_is_explained(tmp_path: Path) -> None:
+    """`penstock up` of the consumer project has no pipelines; its README says why it is right."""
+    project = Project(tmp_path / "sales", "consumer")
+    with project.runs("penstock up") as printed:
+        assert "  pipelines  none: add" in printed
+    assert "`pipelines  none`. That is right here" in project.readme
+
+
+@pytest.mark.parametrize("name", ["ab", "a" * 40])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_comments_of_commands_are_aligned(name: str, template: str, tmp_path: Path) -> None:
+    """In a block of commands all comments begin in one column, however long the name is."""
+    (readme,) = [f.text for f in project_files(name, template, tmp_path) if f.path.suffix == ".md"]
+    blocks = _CONSOLE.findall(readme)
+    assert blocks
+    for block in blocks:
+        commented = [line for line in block.splitlines() if " # " in line]
+        assert len({line.index("# ") for line in commented}) <= 1, block
+        assert all("  # " in line for line in commented)
 
 
 def test_files_are_never_overwritten(tmp_path: Path) -> None:

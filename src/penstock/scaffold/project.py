@@ -1,8 +1,8 @@
 """Write a new project from a template.
 
 Templates are folders of text files next to this module. `$name` in a file is replaced by the name
-of the project. Either every file is written or none: an existing file is an error before the first
-write.
+of the project; comments of commands are then aligned. Either every file is written or none: an
+existing file is an error before the first write.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ TEMPLATES = {
     "consumer": "a service that consumes messages and keeps dead letters",
 }
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
+_COMMANDS = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+_COMMENT = "  # "
 
 
 class ProjectFile(NamedTuple):
@@ -51,7 +53,7 @@ def project_files(name: str, template: str, folder: Path) -> list[ProjectFile]:
     return [
         ProjectFile(
             folder / _target(entry.name),
-            Template(entry.read_text("utf-8")).substitute(values),
+            _align_comments(Template(entry.read_text("utf-8")).substitute(values)),
         )
         for entry in sorted(source.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(SUFFIX)
@@ -80,6 +82,21 @@ def write_project(files: list[ProjectFile]) -> None:
 def _target(name: str) -> str:
     plain = name.removesuffix(SUFFIX)
     return "." + plain.removeprefix(HIDDEN) if plain.startswith(HIDDEN) else plain
+
+
+def _align_comments(text: str) -> str:
+    """Move the comments in each block of commands to one column, whatever the project's name."""
+
+    def aligned(block: re.Match[str]) -> str:
+        parts = [line.partition(_COMMENT) for line in block[0].splitlines()]
+        width = max((len(command.rstrip()) for command, mark, _ in parts if mark), default=0)
+        lines = [
+            f"{command.rstrip():<{width}}{mark}{comment}" if mark else command
+            for command, mark, comment in parts
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    return _COMMANDS.sub(aligned, text)
 
 
 def _suggestion(name: str) -> str:
