@@ -48,13 +48,17 @@ class Newcomer:
         return [sys.executable, *(["-m", "penstock"] if program == "penstock" else []), *rest]
 
     def types(self, line: str) -> str:
-        """Run a line to its end; return its output."""
-        done = subprocess.run(
+        """Run a line that must succeed; return its output."""
+        done = self.runs(line)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def runs(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a line to its end."""
+        return subprocess.run(
             self.words(line), cwd=self.folder, env=self.env, capture_output=True, text=True,
             timeout=PATIENCE, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        return done.stdout
 
     def waits(self, day: str, generation: int, phase: str, state: str) -> None:
         """Poll until a phase of one generation of a flow is in this state."""
@@ -106,7 +110,7 @@ def test_forty_lines(newcomer: Newcomer) -> None:
 
 def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[str]) -> None:
     """Every command works and has the result that the page describes."""
-    first, explain, second, why, data, again, explain_again, simulate = commands()[2:]
+    first, explain, second, why, data, again, explain_again, create, due, simulate = commands()[2:]
     newcomer.types(first)
     newcomer.waits("2025-12-30", 1, "report", "DEGRADED")
     assert "weather" in newcomer.types(explain)
@@ -122,5 +126,23 @@ def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[st
     older = newcomer.types("penstock explain sales 2025-12-31 --generation 1")
     assert "the flow was cancelled" in older
     assert "PROCEED_DEGRADED" in newcomer.types("penstock gate history sales 2025-12-31")
+    newcomer.types(create)
+    assert "sales" in newcomer.types(due)
     assert "0 failed" in newcomer.types(simulate)
     assert up.poll() is None
+
+
+def test_a_schedule_with_several_starts_a_day(newcomer: Newcomer) -> None:
+    """It is refused with the option that the page names; with the option it is accepted."""
+    (option,) = re.findall(r"`(partition=day\(.*?repeats=True\))`", PAGE.read_text("utf-8"))
+    script = newcomer.folder / "sales.py"
+    text = script.read_text()
+    often = 'penstock configs create default sales --cron "* * * * *"'
+    newcomer.types("penstock pipelines register sales.py")
+    refused = newcomer.runs(often)
+    assert refused.returncode == 2
+    assert "repeats=True" in refused.stderr
+    text = text.replace('partition="day"', option)
+    script.write_text(text.replace("import Pipeline", "import day, Pipeline"))
+    newcomer.types("penstock pipelines register sales.py")
+    newcomer.types(often)
