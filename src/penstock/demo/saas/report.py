@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.assembly.process import RunFilter
+from penstock.assembly.process import RunFilter, WorkerOptions
 from penstock.cli import output
 from penstock.cli.rows import collect
 from penstock.core.clock import HOUR, to_datetime
@@ -182,14 +182,15 @@ def _crashed(runs: list[RunRow], facts: Facts) -> Claim:
     holders = sorted({r.claimed_by for r in stale if r.claimed_by})
     ends = _ends_of(runs, *RECOVERED)
     lease = output.format_span(facts.scene.stage.lease_us)
+    usual = output.format_span(WorkerOptions().lease_us)
     found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
     text = (
         f"{' and '.join(holders) or 'The worker'} was killed while executing {len(stale)} runs. "
         f"They were recovered at most {output.format_span(found)} after their start "
-        f"(lease: {lease}) and "
-        f"ran on other workers: {ends['completed']} completed, {ends['dead']} failed later for "
-        f"other reasons. {facts.refused} late results of the killed worker were refused because "
-        "their fencing tokens were stale."
+        f"(a worker's lease is {lease} here, because simulated time advances in long steps; "
+        f"{usual} by default) and ran on other workers: {ends['completed']} completed, "
+        f"{ends['dead']} failed later for other reasons. {facts.refused} late results of the "
+        "killed worker were refused because their fencing tokens were stale."
     )
     is_true = bool(stale) and ends["completed"] + ends["dead"] == len(stale)
     numbers = {"rescued": len(stale), "refused": facts.refused, **ends}
