@@ -1,10 +1,13 @@
-"""Detect stalls: overdue occurrences and ready runs that no worker claims."""
+"""Detect stalls: overdue occurrences, ready runs that no worker claims, missed heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from penstock.core.clock import from_datetime
+from penstock.flows.explain.facts import HeartbeatFact
+from penstock.flows.explain.times import LocalClock
 from penstock.monitoring.records import Overview, Session
 
 GRACE = timedelta(seconds=15)
@@ -12,9 +15,38 @@ NO_CAPABLE_WORKER = "no live worker seems to have their processors: start one wi
 """Explanation for ready runs that are not claimed although a worker has capacity."""
 
 
-def live_workers(sessions: Iterable[Session], overview: Overview) -> list[Session]:
-    """Return the workers whose lease has not expired."""
-    return [s for s in sessions if s.kind == "worker" and s.lease_until >= overview.as_of]
+def is_silent(session: Session, as_of: datetime) -> bool:
+    """Return whether a process misses heartbeats, by the rule that explanations use."""
+    at, until_at = from_datetime(session.heartbeat_at), from_datetime(session.lease_until)
+    return HeartbeatFact(at=at, until_at=until_at).is_overdue(from_datetime(as_of))
+
+
+def live_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session]:
+    """Return the workers that send their heartbeats."""
+    return [s for s in sessions if s.kind == "worker" and not is_silent(s, as_of)]
+
+
+def silent_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session]:
+    """Return the workers that miss heartbeats and have not been replaced yet, the first one first.
+
+    One that is not replaced after its lease has no sweeper: no scheduler process runs.
+    """
+    found = [s for s in sessions if s.kind == "worker" and is_silent(s, as_of)]
+    return sorted(found, key=lambda one: one.heartbeat_at)
+
+
+def describe_missed_heartbeats(worker: Session, as_of: datetime) -> str:
+    """Say since when a worker has sent no heartbeat, and when another takes its runs over."""
+    wall = LocalClock(from_datetime(as_of))
+    until = from_datetime(worker.lease_until)
+    when = f"after {wall.exact(until)} UTC" if until > wall.now else "any moment"
+    runs = f"its {worker.held:,} run{'' if worker.held == 1 else 's'} will be taken over"
+    return (
+        f"worker {worker.name} has sent no heartbeat for "
+        f"{wall.ago(from_datetime(worker.heartbeat_at))}; "
+        f"{runs if worker.held else 'it holds no runs and will be removed'} {when} "
+        "unless it reports"
+    )
 
 
 def overdue(overview: Overview) -> timedelta:

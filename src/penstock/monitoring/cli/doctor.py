@@ -230,7 +230,7 @@ def _hung(client: Client) -> Iterator[CheckResult]:
     from penstock.assembly.process import find_runs_in_progress
 
     overview = client.views.overview()
-    live = live_workers(client.views.sessions(), overview)
+    live = live_workers(client.views.sessions(), overview.as_of)
     capacity = sum(s.concurrency for s in live if not s.is_draining)
     seen = find_runs_in_progress(client.store)
     if not live or not overview.ready_runs or seen.runs < capacity or seen.claimed_at is None:

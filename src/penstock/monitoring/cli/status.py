@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -19,7 +19,15 @@ from penstock.core.records.record import to_json_value
 from penstock.monitoring.cli.live_view import is_interactive, watch
 from penstock.monitoring.cli.system import show_system
 from penstock.monitoring.records import Overview, Session
-from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
+from penstock.monitoring.stalls import (
+    NO_CAPABLE_WORKER,
+    describe_missed_heartbeats,
+    is_silent,
+    live_workers,
+    overdue,
+    silent_workers,
+    unclaimed,
+)
 
 MANY = 1_000
 
@@ -104,10 +112,13 @@ def _sessions(client: UseCaseGroups) -> list[Session] | None:
 
 
 def _warnings(overview: Overview, sessions: Sequence[Session]) -> list[str]:
-    """Return a warning for each stall: an overdue occurrence, or unclaimed ready runs."""
-    found = []
+    """Return a warning for each stall: an overdue occurrence, unclaimed runs, a silent worker."""
+    found = [
+        _sentence(describe_missed_heartbeats(one, overview.as_of))
+        for one in silent_workers(sessions, overview.as_of)
+    ]
     late = overdue(overview)
-    waits = unclaimed(overview, live_workers(sessions, overview))
+    waits = unclaimed(overview, live_workers(sessions, overview.as_of))
     if late:
         found.append(f"Next occurrence overdue by {output.format_span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip
@@ -164,9 +175,20 @@ def _print_sessions(sessions: Sequence[Session] | None, overview: Overview, now:
             (
                 s.name, s.kind, s.pool, s.held, s.concurrency, f"{s.host}:{s.pid}",
                 output.format_relative(from_datetime(s.heartbeat_at) - now),
-                "draining" if s.is_draining
-                else "alive" if s.lease_until >= overview.as_of else "lapsed",
+                _state(s, overview.as_of),
             )
             for s in sessions
         ],
     )  # fmt: skip
+
+
+def _state(session: Session, as_of: datetime) -> str:
+    if session.lease_until < as_of:
+        return "lapsed"
+    if is_silent(session, as_of):
+        return "silent"
+    return "draining" if session.is_draining else "alive"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -11,7 +11,14 @@ from penstock.core.clock import MINUTE, Micros, from_datetime, iso
 from penstock.core.naming import is_http_pool
 from penstock.flows.explain.times import format_span
 from penstock.monitoring.records import Overview, Session
-from penstock.monitoring.stalls import NO_CAPABLE_WORKER, live_workers, overdue, unclaimed
+from penstock.monitoring.stalls import (
+    NO_CAPABLE_WORKER,
+    describe_missed_heartbeats,
+    live_workers,
+    overdue,
+    silent_workers,
+    unclaimed,
+)
 from penstock.monitoring.system.records import ServiceTick, SystemCheck, Verdict
 from penstock.usage.records import PoolLoad
 
@@ -22,7 +29,10 @@ COUNTED_MAX: Final = 1_000
 """Number up to which alerts and dead letters are counted."""
 LATE_US: Final = MINUTE
 """How long after its interval a service counts as late."""
+NAMED: Final = 5
+"""Number of workers without heartbeats that are named."""
 UP: Final = "penstock up --pipelines my_pipelines.py"
+WORKER: Final = "penstock worker --pipelines my_pipelines.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,7 @@ def system_checks(seen: Observed) -> list[SystemCheck]:
     """Return the outcome of each check, in the order in which work passes through the parts."""
     return [
         _workers(seen),
+        *_silent(seen),
         _scheduler(seen),
         *_services(seen),
         *_pools(seen),
@@ -66,15 +77,14 @@ def _check(check: str, verdict: Verdict, says: str, fix: str | None = None) -> S
 
 
 def _workers(seen: Observed) -> SystemCheck:
-    overview = seen.overview
-    live = live_workers(seen.sessions, overview)
+    overview, live = seen.overview, _live(seen)
     waits = unclaimed(overview, live)
     if waits:
         says = (
             f"{_plural(overview.ready_runs, 'run')} ready for up to {_span(waits)}, workers idle: "
             f"{NO_CAPABLE_WORKER}"
         )
-        return _check("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
+        return _check("workers", "WARN", says, WORKER)
     if live:
         concurrency = sum(one.concurrency for one in live)
         says = f"{_plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
@@ -85,6 +95,22 @@ def _workers(seen: Observed) -> SystemCheck:
     return _check("workers", "WARN", "none alive; no run is ready now", UP)
 
 
+def _live(seen: Observed) -> list[Session]:
+    return live_workers(seen.sessions, seen.overview.as_of)
+
+
+def _silent(seen: Observed) -> Iterator[SystemCheck]:
+    """Name the workers that miss heartbeats, until their runs are taken over."""
+    as_of = seen.overview.as_of
+    silent = silent_workers(seen.sessions, as_of)
+    for one in silent[:NAMED]:
+        fix = f"Check process {one.pid} on {one.host}, and start it again if it has ended."
+        yield _check("heartbeats", "WARN", describe_missed_heartbeats(one, as_of), fix)
+    if len(silent) > NAMED:
+        says = f"{_plural(len(silent) - NAMED, 'more worker')} without heartbeats"
+        yield _check("heartbeats", "WARN", says, "penstock status")
+
+
 def _scheduler(seen: Observed) -> SystemCheck:
     overview = seen.overview
     late, next_at = overdue(overview), overview.next_occurrence_at
@@ -93,7 +119,7 @@ def _scheduler(seen: Observed) -> SystemCheck:
     if not late:
         return _check("scheduler", "OK", f"next occurrence {iso(from_datetime(next_at))}")
     says = f"next occurrence overdue by {_span(late)}: no scheduler is running"
-    is_served = bool(live_workers(seen.sessions, overview))
+    is_served = bool(_live(seen))
     verdict: Verdict = "FAIL" if is_served and late > OVERDUE else "WARN"
     return _check("scheduler", verdict, says, "penstock scheduler, or penstock up")
 
@@ -117,13 +143,16 @@ def _pools(seen: Observed) -> Iterator[SystemCheck]:
         for one in seen.pools
         if one.ready_runs and not one.workers and not is_http_pool(one.pool)
     ]
-    is_served = bool(live_workers(seen.sessions, seen.overview))
+    is_served = bool(_live(seen))
     for one in unserved:
         says = f"pool {one.pool}: {_plural(one.ready_runs, 'run')} ready, no worker serves it"
         fix = f"penstock worker --pool {one.pool} --pipelines my_pipelines.py"
         yield _check("pools", "FAIL" if is_served else "WARN", says, fix)
     if not unserved:
-        yield _check("pools", "OK", "every pool with ready runs has a worker")
+        says = "every pool with ready runs has a worker"
+        if unclaimed(seen.overview, _live(seen)):
+            says += ", but none claims them: see workers"
+        yield _check("pools", "OK", says)
 
 
 def _backlog(seen: Observed) -> SystemCheck:
@@ -132,7 +161,9 @@ def _backlog(seen: Observed) -> SystemCheck:
     waits = timedelta(0) if oldest is None or not ready else overview.as_of - oldest
     if waits > OLD_READY:
         says = f"{_plural(ready, 'run')} ready, the oldest for {_span(waits)}"
-        fix = "Add workers or raise their concurrency: penstock worker --slots 20"
+        is_idle = unclaimed(overview, _live(seen))
+        more = "Add workers or raise their concurrency: penstock worker --slots 20"
+        fix = WORKER if is_idle else more
         return _check("backlog", "WARN", says, fix)
     if ready >= MANY_READY:
         says = f"{_plural(ready, 'run')} ready, more than the workers can keep up with"

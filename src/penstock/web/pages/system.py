@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from penstock.monitoring.records import Session
+from penstock.monitoring.stalls import is_silent, live_workers, silent_workers
 from penstock.monitoring.system.records import SystemStatus
 from penstock.web.parts import (
     Button,
@@ -44,7 +46,7 @@ def system(visit: Visit) -> WebPage:
             visit.panel("Checks", lambda: _checks(seen())),
             visit.panel("Pools", lambda: _pools(seen())),
             visit.panel("Services", lambda: _services(visit, seen())),
-            visit.panel("Processes", lambda: _sessions(visit, seen().processes)),
+            visit.panel("Workers", lambda: _workers(visit, seen())),
             visit.panel("Audit sinks", lambda: _audit(visit, seen())),
             visit.panel("Pauses", lambda: _pauses(visit)),
             visit.panel("Pipelines", lambda: _pipelines(visit)),
@@ -54,23 +56,33 @@ def system(visit: Visit) -> WebPage:
 
 
 def _sentence(seen: SystemStatus) -> str:
-    up = f"{plural(len(seen.processes), 'process is', 'processes are')} up."
+    live = len(live_workers(seen.processes, seen.as_of))
+    silent = len(silent_workers(seen.processes, seen.as_of))
+    up = f"{plural(live, 'worker is', 'workers are')} alive"
+    up += f", {number(silent)} silent." if silent else "."
     wrong = sum(1 for one in seen.checks if one.verdict != "OK")
     return f"{up} {plural(wrong, 'check needs', 'checks need')} attention." if wrong else up
 
 
 def _figures(visit: Visit, seen: SystemStatus) -> FiguresPanel:
     outbox, store = seen.outbox, seen.store
+    live = live_workers(seen.processes, seen.as_of)
+    silent = len(silent_workers(seen.processes, seen.as_of))
     ticked = next((one for one in seen.services if one.service == "scheduler"), None)
     return FiguresPanel(
         title="Now",
         figures=[
             Figure(
                 label="Workers' concurrency",
-                value=number(sum(one.concurrency for one in seen.processes)),
-                small=f"{number(sum(one.held for one in seen.processes))} in use",
+                value=number(sum(one.concurrency for one in live)),
+                small=f"{number(sum(one.held for one in live))} in use",
             ),
-            Figure(label="Processes", value=number(len(seen.processes))),
+            Figure(
+                label="Workers alive",
+                value=number(len(live)),
+                small=f"{number(silent)} silent" if silent else "",
+                tone="degraded" if silent else "",
+            ),
             Figure(
                 label="Scheduler's last tick",
                 value=NOTHING if ticked is None else f"{visit.age(ticked.ticked_at)} ago",
@@ -215,11 +227,11 @@ def _audit(visit: Visit, seen: SystemStatus) -> TablePanel:
     )
 
 
-def _sessions(visit: Visit, sessions: Any) -> TablePanel:
+def _workers(visit: Visit, seen: SystemStatus) -> TablePanel:
     return TablePanel(
-        title="Processes",
+        title="Workers",
         columns=[
-            TableColumn(title="process"),
+            TableColumn(title="worker"),
             TableColumn(title="state"),
             TableColumn(title="pool", css="lo"),
             TableColumn(title="in use", css="r"),
@@ -227,23 +239,29 @@ def _sessions(visit: Visit, sessions: Any) -> TablePanel:
         ],
         rows=[
             [
-                text(one.name, small=f"{one.kind} · {one.host} · process {one.pid}"),
-                Cell(text="stopping", state="paused")
-                if one.is_draining
-                else Cell(text="up", state="complete"),
+                text(one.name, small=f"{one.host} · process {one.pid}"),
+                _worker_state(one, seen),
                 text(one.pool or "–"),
                 text(f"{number(one.held)} of {number(one.concurrency)}"),
                 text(f"{visit.age(one.heartbeat_at)} ago"),
             ]
-            for one in sessions
+            for one in seen.processes
         ],
         empty=Empty(
-            title="No worker is up",
+            title="No worker is alive",
             text="Runs wait until one starts.",
             icon="n-system",
             command="penstock worker --pipelines my_pipelines.py",
         ),
     )
+
+
+def _worker_state(one: Session, seen: SystemStatus) -> Cell:
+    if is_silent(one, seen.as_of):
+        return Cell(text="silent", state="degraded")
+    if one.is_draining:
+        return Cell(text="stopping", state="paused")
+    return Cell(text="alive", state="complete")
 
 
 def _pauses(visit: Visit) -> TablePanel:

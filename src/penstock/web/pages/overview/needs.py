@@ -1,4 +1,4 @@
-"""What needs attention on the overview page: alerts, dead letters, blocked flows, questions."""
+"""What needs attention on the overview page: alerts, workers, dead letters, flows, questions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Final
 from penstock.alerts.records import StoredAlert
 from penstock.dead_letters.records import DeadLetterGroup
 from penstock.flows.records import Flow
+from penstock.monitoring.records import Session
+from penstock.monitoring.stalls import describe_missed_heartbeats, silent_workers
 from penstock.web.pages.alerts import RANK, page_of_alert
 from penstock.web.parts import Button, Empty, NeedLine, NeedsPanel, address
 from penstock.web.visit import Visit
@@ -15,13 +17,14 @@ from penstock.web.words import number, plural
 ALERTS_MAX: Final = 50
 NEEDS: Final = 5
 FLOWS: Final = 3
+WORKERS: Final = 3
 SHOW: Final = {"flow": "Why?", "run": "Why?", "config": "Open config", "limit": "See the queue",
                "subscription": "Inspect", "processor": "Inspect", "pipeline": "See trends",
                "pool": "See the queue"}  # fmt: skip
 
 
 def needs_panel(visit: Visit, blocked: int | None) -> NeedsPanel:
-    """Return open alerts, dead letters, blocked flows and open questions, worst first.
+    """Return alerts, dead letters, silent workers, blocked flows and questions, worst first.
 
     blocked: number of blocked flows; None if it is not known.
     """
@@ -37,6 +40,9 @@ def needs_panel(visit: Visit, blocked: int | None) -> NeedsPanel:
         if where not in known:  # an alert names it already
             grouped.append(_group_line(visit, group, where))
     found += grouped
+    if visit.customer is None:
+        silent = silent_workers(client.views.sessions(), visit.now)
+        found += [_worker_line(visit, worker) for worker in silent[:WORKERS]]
     if blocked != 0:
         named = {one.subject for one in firing if one.subject_kind == "flow"}
         flows = client.flows.list(state="BLOCKED", customer=visit.customer, limit=FLOWS).items
@@ -121,6 +127,19 @@ def _flow_line(visit: Visit, flow: Flow) -> NeedLine:
         small=f"{flow.mode} · generation {flow.generation}",
         age=visit.age(flow.created_at),
         buttons=[Button(label="Why?", href=page, css="sm")],
+    )
+
+
+def _worker_line(visit: Visit, worker: Session) -> NeedLine:
+    """Return the line of a worker that misses heartbeats, until its runs are taken over."""
+    says = describe_missed_heartbeats(worker, visit.now)
+    return NeedLine(
+        severity="WARNING",
+        text=says[0].upper() + says[1:],
+        href=address("system"),
+        small=f"process {worker.pid} on {worker.host}",
+        age=visit.age(worker.heartbeat_at),
+        buttons=[Button(label="See the system", href=address("system"), css="sm")],
     )
 
 
