@@ -10,19 +10,22 @@ from typing import NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock import same_day
 from penstock.alerts.client.alerts import Alerts
 from penstock.assembly.routes import ROUTES
-from penstock.core.clock import HOUR, MINUTE
+from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import Conflict
 from penstock.detection.client import Detections
+from penstock.flows.records import FlowRequest
+from penstock.runs.store.leases import session_heartbeat
 from penstock.web.build import build_site
 from penstock.web.charts import stacked
 from tests.alerts.kit import open_alert
 from tests.flows.test_orchestrator import gated
 from tests.kits.client_harness import Harness
-from tests.kits.flows import Stage
+from tests.kits.flows import DAY, Stage, chain
 from tests.server import kit
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser, Shown
@@ -140,6 +143,63 @@ def test_a_blocked_flow_needs_a_person(served: ServedApi) -> None:
         assert shown.heading != "All is well"
     assert "/flows?state=BLOCKED" in browser.get("/").text
     assert browser.get("/?customer=other").status == 404
+
+
+def test_a_silent_worker_needs_attention(served: ServedApi) -> None:
+    """It is named on the first page and the system page, where header, check and row agree."""
+    harness = served.harness
+    harness.config(customer="acme")
+    harness.submit()
+    session = harness.session("vm:8849")
+    assert len(harness.claim(session=session)) == 1
+    browser = Browser(served)
+    assert browser.get("/").heading == "All is well"
+    harness.clock.advance(15 * SECOND)
+    harness.session("vm:9001")
+    harness.clock.advance(SECOND)
+    shown = browser.get("/")
+    assert shown.heading == "1 thing needs you"
+    assert "Worker vm:8849 has sent no heartbeat for 16 s; its 1 run will be taken" in shown.text
+    assert "no heartbeat" not in browser.get("/?customer=acme").text
+    assert browser.get("/?customer=acme").heading == "All is well"
+    system = browser.get("/system").text
+    assert "1 worker is alive, 1 silent." in system
+    assert "1 worker alive, total concurrency 5" in system
+    rows = system.partition(">Workers</h2>")[2].partition("</section>")[0]
+    assert re.findall(r">(silent|alive)<", rows) == ["silent", "alive"]
+    harness.write(lambda tx: session_heartbeat(tx, session, 30 * SECOND))
+    assert browser.get("/").heading == "All is well"
+    assert "2 workers are alive." in browser.get("/system").text
+
+
+def test_generations_of_a_partition_are_told_apart(served: ServedApi) -> None:
+    """Rows of one partition have their generation; the row of another has none."""
+    stage = Stage(served.harness.store, served.harness.clock, chain("raw", "publish"))
+    request = FlowRequest(
+        pipeline="nba", customer="acme", partition=DAY, mode="same_day", force=True
+    )
+    browser = Browser(served)
+    stage.client.flows.trigger(request)
+    panel = today_of(browser.get("/"))
+    assert f"nba · {DAY} · same_day" in panel
+    assert "generation" not in panel
+    for _ in range(2):
+        stage.client.flows.trigger(request)
+    stage.client.flows.trigger(structs.replace(request, customer="other"))
+    panel = today_of(browser.get("/"))
+    titles = set(re.findall(rf">nba · {DAY} · same_day(?: · generation (\d))?<", panel))
+    assert titles == {"", "1", "2", "3"}
+
+
+def test_runs_have_a_worker(served: ServedApi) -> None:
+    """The list names who claimed a run."""
+    harness = served.harness
+    harness.submit()
+    browser = Browser(served)
+    assert ">tester<" not in browser.get("/runs").text
+    harness.take()
+    shown = browser.get("/runs").text
+    assert re.search(r"<td[^>]*data-l=\"worker\"[^>]*>\s*tester", shown), shown
 
 
 def test_parts_that_do_not_load_leave_the_page(

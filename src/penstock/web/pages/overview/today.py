@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
+from penstock.flows.records import Flow
 from penstock.monitoring.today.records import Cohort, Today
 from penstock.web.charts import Bar, stacked
 from penstock.web.pages.flows.parts import line_of
@@ -28,7 +32,7 @@ def today_panel(visit: Visit) -> FlowsPanel:
         title="Today",
         note=note,
         lines=[
-            *(line_of(visit, flow) for flow in flows),
+            *_flow_lines(visit, flows),
             *(_line(visit, one) for one in seen.cohorts[:COHORTS]),
         ],
         foot=_foot(seen),
@@ -44,6 +48,20 @@ def today_panel(visit: Visit) -> FlowsPanel:
             command="penstock trigger PIPELINE PARTITION --dry-run",
         ),
     )
+
+
+def _flow_lines(visit: Visit, flows: Sequence[Flow]) -> Iterator[FlowLine]:
+    """Return the lines of flows; those of one partition are told apart by their generation."""
+    counts = Counter(map(_partition_of, flows))
+    for flow in flows:
+        line = line_of(visit, flow)
+        if counts[_partition_of(flow)] > 1:
+            line = replace(line, title=f"{line.title} · generation {flow.generation}")
+        yield line
+
+
+def _partition_of(flow: Flow) -> tuple[str, ...]:
+    return flow.customer, flow.pipeline, flow.partition, flow.mode
 
 
 def _note(seen: Today) -> str:

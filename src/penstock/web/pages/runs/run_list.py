@@ -167,6 +167,7 @@ COLUMNS: Final = (
     ListColumn("state", "", run_state),
     ListColumn("customer", "lo", lambda run: text(run.customer)),
     ListColumn("attempt", "r", lambda run: text(attempt_text(run).removeprefix("Attempt "))),
+    ListColumn("worker", "lo", lambda run: text(run.claimed_by or "–", css="dim")),
     ListColumn("error", "lo", lambda run: Cell(text=run.error_type or "", is_mono=True)),
 )
 
