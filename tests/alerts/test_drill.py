@@ -27,7 +27,7 @@ from penstock.schedules.records import Config
 from tests.alerts.drills import DATA_DRILLS, Drill, publish, subscribe
 from tests.alerts.kit import declared
 from tests.kits.client_harness import Harness
-from tests.kits.commands import perform
+from tests.kits.commands import execute, perform
 
 FIRES_US = MINUTE
 STEP_US = 15 * SECOND
@@ -248,6 +248,26 @@ def test_drill(
     replicas[0].run_once()
     assert fired(harness, rule) == []
     assert [a.closed_by for a in fired(harness, rule, "resolved")] == ["alert-evaluator"]
+
+
+def test_attempts_of_a_lost_worker(harness: Harness) -> None:
+    """Attempts that were lost with their worker count though they were retried; the command lists
+    them. None is a dead letter, so there is nothing to replay.
+    """
+    harness.submit()
+    harness.submit()
+    assert len(harness.claim(session=harness.session())) == 2
+    harness.clock.advance(31 * SECOND)
+    assert harness.sweeper.run_once().stale == 2
+    for _ in range(18):
+        harness.submit()
+    assert harness.drain() == 20
+    evaluator(harness).run_once()
+    (alert,) = fired(harness, "failure_rate")
+    assert "9.09 % of 22 attempts of runs that ended since " in alert.message
+    assert alert.command is not None
+    assert execute(harness.client, alert.command).count("STALE_EXECUTION") == 2
+    assert harness.client.dead_letters.list().items == []
 
 
 def test_severity_rises(harness: Harness) -> None:

@@ -49,8 +49,8 @@ RULES: Final = (
     ),
     rule(
         "failure_rate",
-        "{value} of {runs} runs that ended since {since} failed",
-        "penstock dlq replay --kind run --since 2h",
+        "{value} of {runs} attempts of runs that ended since {since} failed",
+        "penstock runs list --state FAILED --ended-since 2h",
         at("failure_percent", "HIGH", 5),
     ),
     rule(
