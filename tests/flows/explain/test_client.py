@@ -287,46 +287,6 @@ class TestExplain:
         stage.step()
         assert lines(stage)["raw"] == "complete 2/2 10:05  (after 1 failed attempt of box)"
 
-    def test_a_pause(self, stage: Stage) -> None:
-        """The headline names the pause that holds the runs, unless the caller may not see it."""
-        stage.client.store.write(lambda tx: stage.client._names.ensure_customer_keys(tx, ["acme"]))
-        stage.client.as_actor("ann").pauses.pause("pipeline", "nba", reason="works")
-        opened = stage.open()
-        held = "running 0/2 since 10:00: 2 runs are held by a pause"
-        assert lines(stage)["raw"] == f"{held}: the pipeline is paused by ann (works)"
-        assert offers(stage) == ["resume pipeline nba"]
-        scoped = stage.client.scoped("acme").diagnostics
-        (raw, *_) = scoped.explain("nba", DAY, customer="acme").phases
-        assert raw.headline.endswith("2 runs are held by a pause")
-        causes = scoped.why_run(encode("run", opened.run_ids[0])).causes
-        assert [(one.kind, one.text) for one in causes[1:]] == [("pause", "a pause holds it")]
-
-    def test_the_producer_without_records_is_named_first(
-        self, store: Store, clock: VirtualClock
-    ) -> None:
-        """A gate waits for rows of a table; the producer that delivered none is suggested."""
-        clock.advance_to(START)
-        made = Pipeline("nba", partition="day", warehouse="w", timezone="America/New_York",
-                        modes=game_day_modes())  # fmt: skip
-        raw = made.phase("raw")
-        for name in ("basel", "wien"):
-            raw.processor(name, produces="raw.box")(work)
-        needs = [same_day("raw.box", expect=8)]
-        made.phase("sum", after=raw).processor("total", needs=needs)(work)
-        stage = Stage(store, clock, made)
-        stage.rows = {"raw.box": 6}
-        stage.open(mode="overnight")
-        stage.complete("basel", records=6)
-        stage.complete("wien", records=0)
-        stage.step()
-        (story,) = [one for one in explained(stage).phases if one.phase == "sum"]
-        assert story.sentences[-2:] == [
-            "raw.box is produced by raw/wien, which completed with 0 records at 10:00.",
-            "raw.box is produced by raw/basel, which completed with 6 records at 10:00.",
-        ]
-        first = explained(stage).actions[0]
-        assert first.does == "run wien, which produces raw.box, again in a new generation"
-
     def test_stragglers(self, stage: Stage) -> None:
         """At the straggler deadline the phase is degraded, and names what is missing."""
         stage.open()
@@ -398,6 +358,50 @@ class TestExplain:
         with pytest.raises(NotFound):
             stage.client.diagnostics.explain("nba", DAY, customer="unknown")
         assert stage.client.diagnostics.explain("nba", DAY).flow is None
+
+
+class TestBlame:
+    """The pause and the producer that an explanation names."""
+
+    def test_a_pause(self, stage: Stage) -> None:
+        """The headline names the pause that holds the runs, unless the caller may not see it."""
+        stage.client.store.write(lambda tx: stage.client._names.ensure_customer_keys(tx, ["acme"]))
+        stage.client.as_actor("ann").pauses.pause("pipeline", "nba", reason="works")
+        opened = stage.open()
+        held = "running 0/2 since 10:00: 2 runs are held by a pause"
+        assert lines(stage)["raw"] == f"{held}: the pipeline is paused by ann (works)"
+        assert offers(stage) == ["resume pipeline nba"]
+        scoped = stage.client.scoped("acme").diagnostics
+        (raw, *_) = scoped.explain("nba", DAY, customer="acme").phases
+        assert raw.headline.endswith("2 runs are held by a pause")
+        causes = scoped.why_run(encode("run", opened.run_ids[0])).causes
+        assert [(one.kind, one.text) for one in causes[1:]] == [("pause", "a pause holds it")]
+
+    def test_the_producer_without_records_is_named_first(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """A gate waits for rows of a table; the producer that delivered none is suggested."""
+        clock.advance_to(START)
+        made = Pipeline("nba", partition="day", warehouse="w", timezone="America/New_York",
+                        modes=game_day_modes())  # fmt: skip
+        raw = made.phase("raw")
+        for name in ("basel", "wien"):
+            raw.processor(name, produces="raw.box")(work)
+        needs = [same_day("raw.box", expect=8)]
+        made.phase("sum", after=raw).processor("total", needs=needs)(work)
+        stage = Stage(store, clock, made)
+        stage.rows = {"raw.box": 6}
+        stage.open(mode="overnight")
+        stage.complete("basel", records=6)
+        stage.complete("wien", records=0)
+        stage.step()
+        (story,) = [one for one in explained(stage).phases if one.phase == "sum"]
+        assert story.sentences[-2:] == [
+            "raw.box is produced by raw/wien, which completed with 0 records at 10:00.",
+            "raw.box is produced by raw/basel, which completed with 6 records at 10:00.",
+        ]
+        first = explained(stage).actions[0]
+        assert first.does == "run wien, which produces raw.box, again in a new generation"
 
 
 class TestWhy:
