@@ -37,13 +37,13 @@ def silent_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session
 
 def describe_missed_heartbeats(worker: Session, as_of: datetime) -> str:
     """Say since when a worker has sent no heartbeat, and when another takes its runs over."""
-    wall = LocalClock(from_datetime(as_of))
+    local = LocalClock(from_datetime(as_of))
     until = from_datetime(worker.lease_until)
-    when = f"after {wall.exact(until)} UTC" if until > wall.now else "any moment"
+    when = f"after {local.exact(until)} UTC" if until > local.now else "any moment"
     runs = f"its {worker.held:,} run{'' if worker.held == 1 else 's'} will be taken over"
     return (
         f"worker {worker.name} has sent no heartbeat for "
-        f"{wall.ago(from_datetime(worker.heartbeat_at))}; "
+        f"{local.ago(from_datetime(worker.heartbeat_at))}; "
         f"{runs if worker.held else 'it holds no runs and will be removed'} {when} "
         "unless it reports"
     )
