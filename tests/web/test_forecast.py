@@ -13,13 +13,13 @@ from tests.web.browser import Browser
 def opened(served: ServedApi, slo: str | None) -> tuple[str, str]:
     """Trigger a flow, let ten minutes pass; return its page and the overview."""
     live = Mode("live") if slo is None else Mode("live", slo=slo)
-    letters = Pipeline("letters", partition="day", modes=[live])
-    collect = letters.phase("collect")
+    parcels = Pipeline("parcels", partition="day", modes=[live])
+    collect = parcels.phase("collect")
     collect.external("load")
-    letters.phase("send", after=collect).external("post")
+    parcels.phase("send", after=collect).external("post")
     client = served.harness.client
-    client.register([letters])
-    request = FlowRequest(pipeline="letters", customer="acme", partition="2026-01-09", mode="live")
+    client.register([parcels])
+    request = FlowRequest(pipeline="parcels", customer="acme", partition="2026-01-09", mode="live")
     flow = client.flows.trigger(request).flow
     served.harness.clock.advance(10 * MINUTE)
     browser = Browser(served)
