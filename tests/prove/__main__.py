@@ -17,7 +17,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -87,8 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(1)
     )  # ends the running proof with its children
-    clock = SystemClock()
-    began = datetime.fromtimestamp(clock.now() // SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    began = SystemClock().now() / SECOND
     run = report.this_run(began, given.minutes)
     lines = []
     for proof in chosen:
@@ -99,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"{proof.name} …\n")
             line = prove(proof, factor, given.patience)
             results.save(LOGS, run.commit, line)
+        run = dataclasses.replace(run, began=min(run.began, results.began_at(LOGS, line)))
         lines.append(line)
         _say(line, is_json=given.json)
         if not given.no_report:  # after each proof, so that an interrupted run has a report too

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,14 +43,15 @@ class Line:
 class Run:
     """When, where and on what the proofs ran."""
 
-    began: str
+    began: float
+    """When the first proof began, in seconds since 1970; a continued run keeps that."""
     minutes: float
     commit: str
     machine: str
     versions: str
 
 
-def this_run(began: str, minutes: float) -> Run:
+def this_run(began: float, minutes: float) -> Run:
     """Describe this machine and this tree."""
     return Run(
         began=began, minutes=minutes, commit=this_commit(), machine=_machine(), versions=_versions()
@@ -71,7 +73,7 @@ def markdown(run: Run, lines: Sequence[Line]) -> str:
         "",
         "| run | |",
         "| --- | --- |",
-        f"| began | {run.began} |",
+        f"| began | {datetime.fromtimestamp(run.began, UTC):%Y-%m-%d %H:%M} UTC |",
         f"| planned for | {run.minutes:g} minutes; took {seconds / 60:.0f} |",
         f"| commit | {run.commit} |",
         f"| machine | {run.machine} |",

@@ -30,6 +30,12 @@ def save(folder: Path, commit: str, line: Line) -> None:
     (folder / f"{file_stem(line.proof.name)}.json").write_text(json.dumps(stored), "utf-8")
 
 
+def began_at(folder: Path, line: Line) -> float:
+    """Return when the stored result of a proof began, in seconds since 1970."""
+    path = folder / f"{file_stem(line.proof.name)}.json"
+    return path.stat().st_mtime - line.outcome.seconds
+
+
 def find(folder: Path, commit: str, proof: Proof, command: Sequence[str]) -> Line | None:
     """Return the stored result of a proof that held with this command on this commit."""
     path = folder / f"{file_stem(proof.name)}.json"

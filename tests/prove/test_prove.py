@@ -141,10 +141,11 @@ class TestReport:
             verdict="fails", seconds=61, figures=[{"lost": 1_234}], why="lost is 1234", tail=tail
         )
         line = report.Line(proof("", minutes=1), ["python", "-m", "x"], outcome, 0.25)
-        run = report.Run(began="now", minutes=60, commit="c", machine="m", versions="v")
+        run = report.Run(began=0.0, minutes=60, commit="c", machine="m", versions="v")
         text = report.markdown(run, [line])
         assert "| a proof | **fails** | 1.0 | 0.2 | lost 1,234 |" in text
         assert "0 of 1 hold; **fail**: a proof" in text
+        assert "| began | 1970-01-01 00:00 UTC |" in text
         assert str(runner.ROOT) not in text
         assert "/tmp" not in text
 
@@ -157,7 +158,7 @@ class TestReport:
                 tail=tail))
             for one in PROOFS
         ]  # fmt: skip
-        text = report.markdown(report.this_run("now", 60), lines)
+        text = report.markdown(report.this_run(0.0, 60), lines)
         assert words.uses("docs/operations/proof.md", text, retired.RULES) == []
         assert files.text_faults("docs/operations/proof.md", text) == []
         assert "index.example" not in text
@@ -240,8 +241,10 @@ class TestContinued:
         path = tmp_path / "proof.md"
         for _ in range(2):
             assert main(["--continue", "--report", str(path)]) == 0
+            os.utime(tmp_path / "logs" / "a-proof.json", (86_400, 86_400))
         assert note.read_text() == "x"
         assert "1 of 1 hold" in path.read_text()
+        assert "| began | 1970-01-0" in path.read_text()  # when the result was stored, not found
         assert main(["--report", str(path)]) == 0
         assert note.read_text() == "xx"
         capsys.readouterr()
