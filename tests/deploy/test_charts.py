@@ -17,9 +17,11 @@ validate = pytest.importorskip("kubernetes_validate", reason="run by make test-d
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "penstock"
-KUBERNETES = "1.33"
+KUBERNETES = ("1.27", "1.33")
+"""The oldest version that the chart accepts, and the one of the documentation."""
 CUSTOM = frozenset({"ScaledObject", "TriggerAuthentication"})
 """Kinds of KEDA, which the schemas of Kubernetes do not contain."""
+NOTE = {"example.com/team": "data"}
 
 
 def defaults() -> dict[str, Any]:
@@ -31,14 +33,14 @@ def defaults() -> dict[str, Any]:
     return merged
 
 
-def render(**changes: Any) -> list[dict[str, Any]]:
-    """Return the objects of the chart, rendered with these values over the defaults."""
+def render(release: str = "night", **changes: Any) -> list[dict[str, Any]]:
+    """Return the objects of a release of the chart, rendered with these values over the defaults."""
     values = defaults() | changes
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
     data = {
         "Values": values,
         "Chart": {key[0].upper() + key[1:]: value for key, value in chart.items()},
-        "Release": {"Name": "night", "Namespace": "data", "Service": "Helm"},
+        "Release": {"Name": release, "Namespace": "data", "Service": "Helm"},
     }
     sources = {path.name: path.read_text("utf-8") for path in (CHART / "templates").iterdir()}
     engine = helm.HelmTemplateEngine.from_sources(sources)
@@ -48,16 +50,25 @@ def render(**changes: Any) -> list[dict[str, Any]]:
 
 
 def scaled() -> dict[str, Any]:
-    """Return values with three pools, one of which scales by itself, an ingress and a volume."""
+    """Return values with three pools, one of which scales by itself, and whatever has no default."""
     values = defaults()
     pool = values["workers"]["default"]
     heavy = {**pool, "slots": 2, "autoscaling": {**pool["autoscaling"], "enabled": True}}
-    ingress = {**values["api"]["ingress"], "enabled": True, "tlsSecretName": "tls"}
+    ingress = {
+        **values["api"]["ingress"],
+        "enabled": True,
+        "tlsSecretName": "tls",
+        "annotations": NOTE,
+    }
     return {
         "workers": {"default": pool, "heavy": heavy, "bare": {"replicas": 0}},
         "api": {**values["api"], "ingress": ingress},
         "tolerations": [{"key": "data", "operator": "Exists"}],
         "nodeSelector": {"disk": "ssd"},
+        "affinity": {"podAntiAffinity": {}},
+        "podAnnotations": NOTE,
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "registry"}],
         "secretEnvironment": "penstock-secrets",
         "database": {**values["database"], "appSecretName": "penstock-app"},
         "extraEnv": [{"name": "PENSTOCK_ENCRYPTION_KEY_FILE", "value": "/keys/push"}],
@@ -89,10 +100,52 @@ def test_chart_is_valid(changes: dict[str, Any]) -> None:
     objects = render(**changes)
     for one in objects:
         if one["kind"] not in CUSTOM:
-            validate.validate(one, KUBERNETES, strict=True)
+            for version in KUBERNETES:
+                validate.validate(one, version, strict=True)
     kinds = {(one["kind"], one["metadata"]["name"]) for one in objects}
     assert len(kinds) == len(objects)
     assert ("Deployment", "night-penstock-worker-default") in kinds
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert chart["kubeVersion"] == f">={KUBERNETES[0]}.0-0"
+
+
+@pytest.mark.parametrize("release", ["night", "penstock"])
+def test_no_pod_gets_variables_of_services(release: str) -> None:
+    """Kubernetes adds no PENSTOCK_API_PORT=tcp://…, which Penstock would refuse, to any pod."""
+    objects = render(release, **scaled())
+    made = [one for one in objects if one["kind"] in {"Deployment", "Job"}]
+    assert len(made) == 6
+    assert all(one["spec"]["template"]["spec"]["enableServiceLinks"] is False for one in made)
+    services = {one["metadata"]["name"] for one in objects if one["kind"] == "Service"}
+    assert services == {"penstock-api" if release == "penstock" else "night-penstock-api"}
+
+
+def test_every_pod_has_the_shared_values() -> None:
+    """What the values say about pods in general reaches every one of them, and the ingress."""
+    objects = render(**scaled())
+    made = [one["spec"]["template"] for one in objects if one["kind"] in {"Deployment", "Job"}]
+    for one in made:
+        assert one["metadata"]["annotations"] == NOTE
+        assert one["spec"]["affinity"] == {"podAntiAffinity": {}}
+        assert one["spec"]["priorityClassName"] == "high"
+        assert one["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    (ingress,) = (one for one in objects if one["kind"] == "Ingress")
+    assert ingress["metadata"]["annotations"] == NOTE
+
+
+def test_migration_is_bounded() -> None:
+    """The job that migrates has resources of its own and a deadline."""
+    (job,) = (one for one in render() if one["kind"] == "Job")
+    assert job["spec"]["activeDeadlineSeconds"] == 3600
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_pods_that_do_not_start_block_no_node() -> None:
+    """Every disruption budget lets pods be evicted that are not ready."""
+    budgets = [one["spec"] for one in render(**scaled()) if one["kind"] == "PodDisruptionBudget"]
+    assert len(budgets) == 5
+    assert {one["unhealthyPodEvictionPolicy"] for one in budgets} == {"AlwaysAllow"}
 
 
 def test_every_pod_is_confined() -> None:
@@ -134,6 +187,34 @@ def test_pool_scales_on_its_own_figure() -> None:
     host = "night-penstock-api.data.svc"
     assert objects["Service", "night-penstock-api"]["spec"]["ports"][0]["port"] == 80
     assert trigger["metadata"]["url"] == f"http://{host}/api/v1/pools/heavy/desired-workers"
+
+
+def test_pool_with_a_name_of_its_own() -> None:
+    """A pool whose name Kubernetes refuses is named next to the key, for the worker and KEDA."""
+    scaling = {"enabled": True}
+    values = {"heavy-jobs": {"pool": "heavy_jobs", "autoscaling": scaling}}
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in render(workers=values)}
+    name = "night-penstock-worker-heavy-jobs"
+    (container,) = objects["Deployment", name]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:3] == ["worker", "--pool", "heavy_jobs"]
+    (trigger,) = objects["ScaledObject", name]["spec"]["triggers"]
+    assert trigger["metadata"]["url"].endswith("/api/v1/pools/heavy_jobs/desired-workers")
+
+
+@pytest.mark.parametrize("key", ["heavy_jobs", "a.b", "Heavy", "-a", "a-", "a" * 42])
+def test_key_of_a_pool_is_refused(key: str) -> None:
+    """A key that makes no name of Kubernetes fails with what to write instead."""
+    with pytest.raises(Exception, match=r"name the pool with workers\.NAME\.pool"):
+        render(workers={key: {}})
+
+
+def test_names_are_short_enough() -> None:
+    """The longest name of a release leaves space for a pool, in names and in labels."""
+    objects = render("r" * 53, workers={"p" * 15: {}})
+    for one in objects:
+        labels = one["metadata"].get("labels", {}).values()
+        assert max(len(text) for text in (one["metadata"]["name"], *labels)) <= 63
+    render(workers={"a" * 41: {}})
 
 
 def test_pool_without_settings() -> None:
@@ -187,16 +268,30 @@ def test_every_process_is_probed() -> None:
             assert env["PENSTOCK_METRICS_PORT"] == str(port["containerPort"])
 
 
-def test_api_serves_while_balancers_notice() -> None:
-    """A stopping API pod serves on for some seconds, and has time to drain after that."""
-    made = pods()
+def drain_of(pod: dict[str, Any]) -> int:
+    """Return the seconds in which a pod's process ends or releases its active runs."""
+    (container,) = pod["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    return int(env["PENSTOCK_DRAIN"].removesuffix("s"))
+
+
+@pytest.mark.parametrize("grace", [20, 60, 3600])
+def test_stopping_has_time_for_closing(grace: int) -> None:
+    """After the drain every pod has 15 s before SIGKILL; a stopping API pod serves on before."""
+    made = pods(terminationGracePeriodSeconds=grace)
     (container,) = made["api"]["containers"]
     program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
-    env = {one["name"]: one.get("value") for one in container["env"]}
-    drain = int(env["PENSTOCK_DRAIN"].removesuffix("s"))
     assert (program, int(seconds) > 0) == ("sleep", True)
-    assert made["api"]["terminationGracePeriodSeconds"] >= int(seconds) + drain + 5
-    assert made["worker-default"]["terminationGracePeriodSeconds"] >= drain + 5
+    for name, pod in made.items():
+        before = int(seconds) if name == "api" else 0
+        assert pod["terminationGracePeriodSeconds"] == before + grace
+        assert drain_of(pod) == grace - 15 >= 5
+
+
+def test_too_short_a_grace_period_is_refused() -> None:
+    """Without time for closing the chart says what is needed."""
+    with pytest.raises(Exception, match="terminationGracePeriodSeconds to at least 20"):
+        render(terminationGracePeriodSeconds=19)
 
 
 def test_extra_files_reach_every_container() -> None:

@@ -23,10 +23,39 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
 {{- end -}}
 
+{{/* Labels and annotations of a pod. */}}
+{{- define "penstock.podMetadata" -}}
+labels:
+{{ include "penstock.labels" . | indent 2 }}
+{{- with .root.Values.podAnnotations }}
+annotations:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The setting `drain`: the last 15 s of the grace period are for closing. */}}
+{{- define "penstock.drain" -}}
+{{- $seconds := int .Values.terminationGracePeriodSeconds -}}
+{{- if lt $seconds 20 -}}
+{{- fail "Set terminationGracePeriodSeconds to at least 20: 15 s for closing, and the rest for active runs" -}}
+{{- end -}}
+{{- printf "%ds" (int (sub $seconds 15)) -}}
+{{- end -}}
+
 {{/* Pod fields that every process shares. */}}
 {{- define "penstock.pod" -}}
 serviceAccountName: {{ include "penstock.fullname" .root }}
 automountServiceAccountToken: false
+# Kubernetes would describe every service of the namespace in variables. Those of a service penstock-api start with
+# PENSTOCK_API_, and Penstock refuses settings that it does not know.
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
 terminationGracePeriodSeconds: {{ add .root.Values.terminationGracePeriodSeconds (default 0 .preStop) }}
 securityContext:
   runAsNonRoot: true
@@ -41,6 +70,10 @@ nodeSelector:
 {{- end }}
 {{- with .root.Values.tolerations }}
 tolerations:
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- with .root.Values.affinity }}
+affinity:
 {{ toYaml . | indent 2 }}
 {{- end }}
 {{- if .root.Values.topologySpread }}
@@ -91,7 +124,7 @@ env:
   - name: PENSTOCK_PIPELINES
     value: {{ required "Set pipelines to the modules of your image that declare pipelines, for example --set pipelines={my_pipelines}" (join "," $values.pipelines) | quote }}
   - name: PENSTOCK_DRAIN
-    value: {{ printf "%ds" (int (sub $values.terminationGracePeriodSeconds 5)) | quote }}
+    value: {{ include "penstock.drain" .root | quote }}
   - name: PENSTOCK_METRICS_HOST
     value: 0.0.0.0
   - name: PENSTOCK_METRICS_PORT
