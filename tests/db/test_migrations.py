@@ -1,5 +1,6 @@
 """Migrations: forward only, applied once, verified; an incompatible database is refused."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,13 +55,14 @@ def names(store: Store) -> list[str]:
     return [f"{m.number:04d}_{m.name}" for m in migrate.migrations(engine)]
 
 
-def raw(store: Store, text: str) -> None:
-    """Run raw SQL in a transaction."""
+def raw(store: Store, text: str) -> Any:
+    """Run raw SQL in a transaction; return its rows."""
 
-    def body(tx: Tx) -> None:
-        tx._connection.execute(text)  # type: ignore[attr-defined]
+    def body(tx: Tx) -> Any:
+        result = tx._connection.execute(text)  # type: ignore[attr-defined]
+        return result.fetchall() if result.description else None
 
-    store.write(body)
+    return store.write(body)
 
 
 def test_once(open_empty: OpenEmpty) -> None:
@@ -141,6 +143,21 @@ def test_a_failed_migration_is_rolled_back(
     assert store.migrate() == names(store)
     with pytest.raises(SchemaMismatch):
         raw(store, "SELECT * FROM half")
+
+
+@pytest.mark.postgres
+def test_a_migration_has_no_time_limit(pg_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index over a large table takes longer than a statement of a service may."""
+    engine: Engine = "postgres"
+    script = "CREATE TABLE seen AS SELECT current_setting('statement_timeout') AS value;\n"
+    long = migrate.Migration(number=9998, name="long", script=script, checksum="c", breaking=False)
+    good = migrate.migrations(engine)
+    with contextlib.closing(PostgresStore(pg_dsn)) as store:
+        store.migrate()
+        monkeypatch.setattr(migrate, "migrations", lambda _: (*good, long))
+        assert store.migrate() == ["9998_long"]
+        assert raw(store, "SELECT value FROM seen") == [("0",)]
+        assert raw(store, "SELECT current_setting('statement_timeout')") == [("2min",)]
 
 
 @pytest.mark.postgres

@@ -56,6 +56,7 @@ ATTEMPTS_MAX = 8
 MIGRATION_ATTEMPTS_MAX = 60
 LOCK_TABLES = """
 SET LOCAL lock_timeout = '400ms';
+SET LOCAL statement_timeout = 0;
 DO $lock$
 DECLARE
     found text;
@@ -71,6 +72,7 @@ $lock$
 """
 """Locks the tables with row-level security, which migrations change, in the order of creation.
 A migration that locked them one by one over its whole length would deadlock with busy workers.
+From here on a statement may take as long as it needs: an index over a large table takes minutes.
 """
 BEGIN_WRITE: tuple[str, ...] = ("BEGIN",)
 BEGIN_READ: tuple[str, ...] = (
