@@ -19,6 +19,8 @@ def body(run: RunContext) -> dict[str, Any] | None:
     what = run.parameters["do"]
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "terminate":  # a supervisor that signals every process of a service
+        os.kill(os.getpid(), signal.SIGTERM)
     if what == "exit":
         os._exit(3)
     if what == "log":

@@ -46,8 +46,10 @@ class ChildJob(NamedTuple):
 
 def main(connection: Connection) -> None:
     """Serve runs until the pipe closes; the entry point of the child process."""
-    # Ctrl-C reaches the whole process group; the parent decides when its children stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches the whole process group, and some supervisors send SIGTERM to all processes of
+    # a service; the parent decides when its children stop.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     capture_records()
     _Child(connection).serve()
 

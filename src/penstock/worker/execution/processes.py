@@ -9,6 +9,7 @@ PROCESS_DIED.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import threading
@@ -31,6 +32,9 @@ class ChildPool:
         self._all: set[_Child] = set()
         self._lock = threading.Lock()
         self._is_closed = False
+        # Runs before the hook of multiprocessing, which would wait for children: they ignore the
+        # SIGTERM that it sends.
+        atexit.register(self.close)
 
     def call(self, context: RunContext) -> AttemptOutcome:
         """Execute a run in a child and wait for its outcome."""
@@ -49,6 +53,7 @@ class ChildPool:
         with self._lock:
             self._is_closed = True
             children, self._all, self._idle = list(self._all), set(), []
+        atexit.unregister(self.close)
         for one in children:
             one.end()
 
