@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.assembly.cli import stop_together
 from tests.kits.shell import SHOP, Shell
 
 SECONDS = 90.0
@@ -130,6 +131,18 @@ def test_reload(bare: Shell, start: Callable[..., Process], tmp_path: Path) -> N
     process.lines.remove(next(one for one in process.lines if "stop  Ctrl-C" in one))
     process.until(lambda line: "stop  Ctrl-C" in line)
     assert process.stop() == 0
+
+
+def test_components_stop_together() -> None:
+    """A process ends with the slowest of its components, not after all of them in turn."""
+    together = threading.Barrier(3)
+
+    class Part:
+        def stop(self) -> None:
+            together.wait(SECONDS)
+
+    stop_together([Part(), Part(), Part()])
+    assert together.n_waiting == 0
 
 
 def test_second_signal_exits_immediately(bare: Shell, start: Callable[..., Process]) -> None:

@@ -59,7 +59,9 @@ class Bench:
     def loop(self, service: Any, interval_us: int = HOUR, *channels: str) -> Loop:
         """Return a loop that is not started yet."""
         schedule = LoopSchedule(interval_us=interval_us, channels=channels)
-        loop = Loop(service, schedule, self.store, events=self.events, jitter=lambda: 0.0)
+        loop = Loop(
+            service, schedule, self.store, events=self.events, jitter=lambda: 0.0, drain_seconds=8.0
+        )
         self.loops.append(loop)
         return loop
 
@@ -75,8 +77,29 @@ def bench() -> Iterator[Bench]:
     assert not [t for t in threading.enumerate() if t.name == "penstock-fake"]
 
 
+class Draining(Fake):
+    """A service with work on other threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drained: list[float] = []
+
+    def drain(self, seconds: float = 25.0) -> bool:
+        """Record how long it may take."""
+        self.drained.append(seconds)
+        return True
+
+
 class TestLoop:
     """When a service is called."""
+
+    def test_a_service_drains_within_the_time_of_the_process(self, bench: Bench) -> None:
+        service = Draining()
+        loop = bench.loop(service)
+        loop.start()
+        service.wait()
+        assert loop.stop()
+        assert service.drained == [8.0]
 
     def test_at_its_interval(self, bench: Bench) -> None:
         """A service is called at once and then repeatedly."""
@@ -226,7 +249,7 @@ class TestSupervisor:
         class Stubborn(Loop):
             """A loop that fails to stop."""
 
-            def stop(self, seconds: float = 30.0) -> bool:
+            def stop(self, seconds: float | None = None) -> bool:
                 super().stop(seconds)
                 raise RuntimeError("no")
 

@@ -44,7 +44,7 @@ from tests.worker.process_bodies import pipeline
 events = Events()
 events.subscribe(lambda e: print("running", flush=True) if isinstance(e, RunStarted) else None)
 store = SqliteStore({path!r})
-options = WorkerOptions(concurrency=1, drain_us=50_000)
+options = WorkerOptions(concurrency=1, drain_us=5_000_000)
 worker = Worker(
     store, [pipeline], options, clock=SystemClock(), jitter=lambda: 0.0, events=events
 )
@@ -184,7 +184,7 @@ class TestExecution:
         assert run_of(store, ids[0]).records == 3
 
     def test_a_run_that_kills_its_process_fails_alone(self, store: SqliteStore) -> None:
-        kinds = ("die", "exit", "raise", "unpicklable", "pid")
+        kinds = ("die", "exit", "terminate", "raise", "unpicklable", "pid")
         with Running(store, [process_bodies.pipeline], concurrency=1) as running:
             ids = {
                 kind: submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')[0]
@@ -195,6 +195,7 @@ class TestExecution:
         assert {kind: run.error_type for kind, run in found.items()} == {
             "die": "PROCESS_DIED",
             "exit": "PROCESS_DIED",
+            "terminate": None,  # the worker decides when its children stop
             "raise": "PERMANENT_ERROR",
             "unpicklable": "VALIDATION_ERROR",
             "pid": None,
@@ -550,6 +551,40 @@ class TestDrain:
             running.events.until(RunStarted)
         run = run_of(store, run_id)
         assert (run.state, run.attempt, run.error_type) == ("PENDING", 1, None)
+
+    @pytest.mark.parametrize(
+        ("drain", "waits"), [(30, [25.0, 5.0]), (7, [2.0, 5.0]), (3, [0.0, 3.0]), (0, [0.0, 0.0])]
+    )
+    def test_runs_are_released_within_the_drain(
+        self,
+        store: SqliteStore,
+        monkeypatch: pytest.MonkeyPatch,
+        drain: int,
+        waits: list[float],
+    ) -> None:
+        """A supervisor may kill the process once the drain is over."""
+        pipeline, idle = Pipeline("endless"), threading.Event()
+        waited: list[float] = []
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            try:
+                loop_until(run, lambda: False)
+            finally:
+                idle.set()
+
+        def wait_idle(_: Worker, seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 2:  # the signal was sent
+                wait_set(idle)
+
+        monkeypatch.setattr(Worker, "_wait_idle", wait_idle)
+        options = {"drain_us": drain * SECOND, "grace_us": 5 * SECOND}
+        with Running(store, [pipeline], **options) as running:
+            (run_id,) = submit(store, pipeline)
+            running.events.until(RunStarted)
+        assert waited == waits
+        assert run_of(store, run_id).state == "PENDING"
 
     def test_a_second_stop_does_not_wait(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("uncooperative"), threading.Event()

@@ -13,7 +13,7 @@ from penstock.assembly.push import build_egress, build_push_auth
 from penstock.assembly.settings import Settings, secrets_from_environment
 from penstock.audit.telemetry import Events
 from penstock.client import Client
-from penstock.core.clock import Clock, SystemClock
+from penstock.core.clock import SECOND, Clock, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
 from penstock.egress.tokens import require_oidc
@@ -83,7 +83,12 @@ def build_api(
         receiving=build_push_auth(client.store, settings),
         metrics=metrics,
     )
-    return ApiServer(api, host=settings.api_host, port=settings.api_port)
+    return ApiServer(
+        api,
+        host=settings.api_host,
+        port=settings.api_port,
+        drain_seconds=settings.drain / SECOND,
+    )
 
 
 def _pages(settings: Settings, client: Client, clock: Clock) -> PageSite:

@@ -15,10 +15,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
@@ -204,12 +205,25 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         is_changed = _wait(stopping, watch, app.hint)
         why = "Replacing this process" if saturated.is_set() or is_changed else "Stopping"
         app.hint(f"{why}: waiting for active runs; press Ctrl-C again to stop immediately.")
-        for one in reversed(running):
-            one.stop()
+        stop_together(running)
     app.hint("A file has changed: restarting." if is_changed else "Stopped.")
     if (saturated.is_set() or is_changed) and not received and _is_main_thread():
         # Threads that ignore the stop request end with the old process image.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+class Component(Protocol):
+    """Part of a process, such as the worker or the API server."""
+
+    def stop(self) -> None:
+        """Finish what is active, then end."""
+        ...
+
+
+def stop_together(running: Sequence[Component]) -> None:
+    """Stop all components at the same time, so that the process ends with the slowest of them."""
+    with ThreadPoolExecutor(len(running)) as stopping:
+        list(stopping.map(lambda one: one.stop(), running))
 
 
 def _wait(

@@ -391,7 +391,8 @@ def build_scheduler_loops(
     """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     made = build_services(store, settings, events, jitter=jitter, pipelines=pipelines)
-    loops = [Loop(*one, store, events=events, jitter=jitter) for one in made]
+    seconds = settings.drain / SECOND
+    loops = [Loop(*one, store, events=events, jitter=jitter, drain_seconds=seconds) for one in made]
     ticks = TickReporter(store, loops)
     return [*loops, Loop(ticks, _every(10 * SECOND), store, events=events, jitter=jitter)]
 
@@ -406,7 +407,8 @@ def build_dispatcher_loops(
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     made = build_dispatcher(store, settings, events, callback_url=callback_url)
     schedule = _every(SECOND, f"runs:{HTTP_POOL}")
-    return [Loop(made, schedule, store, events=events, jitter=jitter)]
+    seconds = settings.drain / SECOND
+    return [Loop(made, schedule, store, events=events, jitter=jitter, drain_seconds=seconds)]
 
 
 def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> list[Loop]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import socket
 import sys
 import threading
@@ -21,7 +22,7 @@ from penstock.server.app import Api
 from penstock.server.overload.connections import BACKLOG, ConnectionTable
 from penstock.server.overload.protocol import protocol_with
 
-DRAIN_SECONDS: Final = 10
+DRAIN_SECONDS_MAX: Final = 10
 SWITCH_SECONDS: Final = 0.0005
 TICK_SECONDS: Final = 0.1
 SWEEP_TICKS: Final = 10
@@ -30,9 +31,15 @@ SWEEP_TICKS: Final = 10
 class ApiServer:
     """One listening socket and the thread that serves it."""
 
-    def __init__(self, api: Api, *, host: str, port: int) -> None:
-        """Bind now, so that a port conflict is detected before anything else starts."""
+    def __init__(
+        self, api: Api, *, host: str, port: int, drain_seconds: float = DRAIN_SECONDS_MAX
+    ) -> None:
+        """Bind now, so that a port conflict is detected before anything else starts.
+
+        drain_seconds: how long `stop` waits for active requests, at most DRAIN_SECONDS_MAX.
+        """
         self._api = api
+        self._drain_seconds = math.ceil(min(drain_seconds, DRAIN_SECONDS_MAX))
         self._socket = _bind(host, port)
         self.host = host
         self.port = int(self._socket.getsockname()[1])
@@ -48,7 +55,7 @@ class ApiServer:
             proxy_headers=False,
             date_header=True,
             timeout_keep_alive=75,
-            timeout_graceful_shutdown=DRAIN_SECONDS,
+            timeout_graceful_shutdown=self._drain_seconds,
             backlog=BACKLOG,
             ws="none",
             interface="asgi3",
@@ -76,7 +83,7 @@ class ApiServer:
         """Finish active requests, then close; idempotent."""
         self._api.drain()
         self._server.end()
-        self._thread.join(timeout=DRAIN_SECONDS + 5)
+        self._thread.join(timeout=self._drain_seconds + 5)
         self._socket.close()
 
     def _serve(self) -> None:

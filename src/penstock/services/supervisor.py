@@ -18,6 +18,9 @@ from penstock.core.clock import SECOND
 from penstock.db.store import StoreView, Waiter
 
 PAUSE_MAX_SECONDS = 5.0
+DRAIN_SECONDS_MAX = 25.0
+STEP_SECONDS = 5.0
+"""Time that a step in progress has to end before a drain begins."""
 
 
 class Service(Protocol):
@@ -52,12 +55,15 @@ class Loop:
         *,
         events: Events,
         jitter: Callable[[], float],
+        drain_seconds: float = DRAIN_SECONDS_MAX,
     ) -> None:
+        """drain_seconds: how long `stop` lets the service finish its work on other threads."""
         self._service = service
         self._schedule = schedule
         self._store = store
         self._events = events
         self._jitter = jitter
+        self._drain_seconds = min(drain_seconds, DRAIN_SECONDS_MAX)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._waiter: Waiter | None = None
@@ -81,12 +87,12 @@ class Loop:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
 
-    def stop(self, seconds: float = 30.0) -> bool:
-        """End the loop and wait up to `seconds` for it; return True when it ended."""
+    def stop(self, seconds: float | None = None) -> bool:
+        """End the loop; return True when it ended within `seconds` (default: drain and a step)."""
         self.request_stop()
         if self._thread is None or self._waiter is None:
             return True
-        self._thread.join(seconds)
+        self._thread.join(self._drain_seconds + STEP_SECONDS if seconds is None else seconds)
         self._waiter.close()
         return not self._thread.is_alive()
 
@@ -124,7 +130,7 @@ class Loop:
         drain = getattr(self._service, "drain", None)
         if drain is not None:
             with contextlib.suppress(Exception):
-                drain()
+                drain(self._drain_seconds)
 
     def _pause(self, result: Any) -> float:
         """Return the seconds until the next step: the interval, or less if work is due earlier."""

@@ -19,8 +19,9 @@ class WorkerOptions:
     changed progress is written. poll_us: how often an idle worker polls without a hint.
     mark_running_after_us: runs that take longer are marked RUNNING. hold_us: a claimed run that has
     not started by then is released. drain_us: how long `stop` waits for runs; grace_us: how long a
-    signalled run may take to react. zombies_max: number of timed-out threads still running at which
-    the worker stops claiming (0: the concurrency). secrets: source of the secrets that parameters
+    signalled run may take to react, when the worker stops the last part of `drain_us`.
+    zombies_max: number of timed-out threads still running at which the worker stops claiming (0:
+    the concurrency). secrets: source of the secrets that parameters
     refer to. advances: advance flows that no other transaction holds in the transactions that end
     their runs, instead of leaving this to the orchestrator. service, revision: the deployment
     recorded in the execution log.

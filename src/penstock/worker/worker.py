@@ -174,10 +174,12 @@ class Worker:
                 thread.join(2.0)  # its last claim may be in progress
         self._watch.release_later(self._unstarted())
         self._claimer.has_held.set()
-        self._wait_idle(self._options.drain_us / SECOND)
+        # Whoever stops the process may kill it soon after `drain_us`: runs are released before.
+        grace_us = min(self._options.grace_us, self._options.drain_us)
+        self._wait_idle((self._options.drain_us - grace_us) / SECOND)
         if self.steps.running:
             self.steps.signal_all(Signal.DRAIN)
-            self._wait_idle(self._options.grace_us / SECOND)
+            self._wait_idle(grace_us / SECOND)
         self._ended.set()
         for event in (self._opened, self._has_ends, self._claimer.has_held):
             event.set()

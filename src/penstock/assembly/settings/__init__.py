@@ -103,7 +103,7 @@ class Settings:
         "30s", "Time without a heartbeat after which a worker is considered dead.", low=5
     )
     session_beat: int = _duration("10s", "Interval of a worker's heartbeats.", low=0.5)
-    drain: int = _duration("30s", "How long a stopping worker waits for its runs.", low=0)
+    drain: int = _duration("30s", "Time for active runs and requests when a process stops.", low=0)
     scheduler_batch: int = _setting(
         5_000, "Maximum number of configs started per transaction.", low=1, high=100_000
     )
