@@ -30,7 +30,7 @@ from penstock.worker.context import Result, RunContext
 from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.worker import Worker, WorkerOptions
 from tests.worker import process_bodies
-from tests.worker.kit import SECOND, Running, loop_until, run_of, submit, wait_set
+from tests.worker.kit import SECOND, WAIT, Running, loop_until, run_of, submit, wait_set
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -563,20 +563,17 @@ class TestDrain:
         waits: list[float],
     ) -> None:
         """A supervisor may kill the process once the drain is over."""
-        pipeline, idle = Pipeline("endless"), threading.Event()
+        pipeline, real = Pipeline("endless"), Worker._wait_idle
         waited: list[float] = []
 
         @pipeline.processor
         def work(run: RunContext) -> None:
-            try:
-                loop_until(run, lambda: False)
-            finally:
-                idle.set()
+            loop_until(run, lambda: False)
 
-        def wait_idle(_: Worker, seconds: float) -> None:
+        def wait_idle(worker: Worker, seconds: float) -> None:
             waited.append(seconds)
             if len(waited) == 2:  # the signal was sent
-                wait_set(idle)
+                real(worker, WAIT)
 
         monkeypatch.setattr(Worker, "_wait_idle", wait_idle)
         options = {"drain_us": drain * SECOND, "grace_us": 5 * SECOND}
