@@ -174,7 +174,7 @@ class Worker:
                 thread.join(2.0)  # its last claim may be in progress
         self._watch.release_later(self._unstarted())
         self._claimer.has_held.set()
-        # Whoever stops the process may kill it soon after `drain_us`: runs are released before.
+        # A supervisor may kill the process soon after `drain_us`: release runs before.
         grace_us = min(self._options.grace_us, self._options.drain_us)
         self._wait_idle((self._options.drain_us - grace_us) / SECOND)
         if self.steps.running:
