@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 
+from penstock.assembly.settings import ENCRYPTION_SUFFIX, KEY_SUFFIX
 from tests.prove.proofs import PROOFS
 from tests.release import __main__ as release
 from tests.release import audit, version, wheels
@@ -68,7 +71,46 @@ class TestAudit:
 
     def test_partly_compared(self) -> None:
         found = audit.verdict([{"dependencies": [self.CLEAN, self.UNKNOWN]}])
-        assert found["not_audited"] == ["b"]
+        assert (found["not_audited"], found["partial"]) == (["b"], True)
+        assert audit.exit_code(found) == 1
+
+    @pytest.mark.parametrize(
+        ("reported", "code", "figures"),
+        [
+            ("clean", 0, {"audited": 1, "advisories": {}, "not_audited": []}),
+            ("nothing", 0, {"skipped": "pip-audit failed: no route"}),
+            ("bad first", 1, {"advisories": {"PYSEC-1": "a 1, fixed in 2"}, "partial": True}),
+            ("bad last", 1, {"advisories": {"PYSEC-1": "a 1, fixed in 2"}, "partial": True}),
+            ("clean first", 1, {"advisories": {}, "partial": True}),
+        ],
+    )
+    def test_a_lock_that_cannot_be_audited(
+        self,
+        reported: str,
+        code: int,
+        figures: dict[str, Any],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """The others are audited all the same: an advisory counts, a part is no whole."""
+        bad = {**self.CLEAN, "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]}
+        package = bad if reported.startswith("bad") else self.CLEAN
+        report = json.dumps({"dependencies": [package]})
+        chosen = {"bad first": audit.LOCKS[0], "clean first": audit.LOCKS[0],
+                  "bad last": audit.LOCKS[-1]}.get(reported)  # fmt: skip
+
+        def run_audit(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+            has_report = reported == "clean" or command[2] == chosen
+            out, error = (report, "") if has_report else ("", "trace\nno route\n")
+            return subprocess.CompletedProcess(command, int(package is bad), out, error)
+
+        monkeypatch.setattr(subprocess, "run", run_audit)
+        assert audit.main([]) == code
+        found = json.loads(capsys.readouterr().out)
+        assert {name: found.get(name) for name in figures} == figures
+        assert ("skipped" in found) == (reported == "nothing")
+        if "partial" in figures:
+            assert set(found["failed_locks"]) == set(audit.LOCKS) - {chosen}
 
     def test_an_advisory(self) -> None:
         bad = {**self.CLEAN, "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]}
@@ -97,6 +139,42 @@ def test_interpreters() -> None:
     (missing, here) = wheels.interpreters(f"python9.99 {sys.executable}")
     assert missing == ("python9.99", None, "there is no such interpreter on this machine")
     assert here[1:] == (sys.executable, ".".join(map(str, sys.version_info[:3])))
+
+
+class TestSourceDistribution:
+    """It has what is in Git, never a secret of the folder that it was built in."""
+
+    @pytest.mark.parametrize("folder", ["deploy", "examples", "docs/operations", "tests", "src"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            ".env",
+            ".env.local",
+            f"penstock.db{KEY_SUFFIX}",
+            f"state.sqlite3{KEY_SUFFIX}",
+            f"penstock.db{ENCRYPTION_SUFFIX}",
+        ],
+    )
+    def test_secrets_are_left_out(self, folder: str, name: str) -> None:
+        """The build leaves them out also without the ignored files; Git ignores them as well."""
+        config = SdistBuilder(str(ROOT)).config
+        assert not config.include_path(f"{folder}/{name}")
+        assert config.exclude_spec is not None
+        assert config.exclude_spec.match_file(f"{folder}/{name}")
+        ignored = ["git", "check-ignore", "--quiet", "--no-index", f"{folder}/{name}"]
+        assert subprocess.run(ignored, cwd=ROOT, check=False).returncode == 0
+
+    def test_templates_are_kept(self) -> None:
+        """The settings of the systemd units have no secrets: they are templates."""
+        config = SdistBuilder(str(ROOT)).config
+        assert config.include_path("deploy/systemd/penstock.env")
+
+    def test_rule(self) -> None:
+        """Each file must be in Git or written by the build."""
+        names = ["p-1/PKG-INFO", "p-1/src/a.py"]
+        assert wheels.sdist_faults(names, ["src/a.py", "src/b.py"]) == []
+        (fault,) = wheels.sdist_faults([*names, "p-1/deploy/.env"], ["src/a.py"])
+        assert fault == "the source distribution has deploy/.env, which is not in Git"
 
 
 class TestReportOfProofs:

@@ -21,7 +21,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ OLDEST: Final = (3, 11)
 INSTALL_SECONDS: Final = 600
 RUN_SECONDS: Final = 300
 LEFT_OUT: Final = ("PENSTOCK_", "PYTHON", "COVERAGE_", "VIRTUAL_ENV")
+GENERATED: Final = frozenset({"PKG-INFO"})
+"""Files of a source distribution that the build writes."""
 
 
 EXTRAS: Final = {
@@ -96,6 +98,29 @@ def wheel_faults(wheel: Path) -> list[str]:
     """Return what the wheel lacks or has too much."""
     with zipfile.ZipFile(wheel) as archive:
         return content_faults(archive.namelist(), package_files(ROOT / "src"))
+
+
+def sdist_faults(names: Iterable[str], tracked: Collection[str]) -> list[str]:
+    """Return the files of a source distribution that are not in Git, such as a local secret.
+
+    `names` are the paths in the archive, below its one folder.
+    """
+    held = {name.partition("/")[2] for name in names}
+    return [
+        f"the source distribution has {name}, which is not in Git"
+        for name in sorted(held - set(tracked) - GENERATED)
+    ]
+
+
+def files_of(sdist: Path) -> list[str]:
+    """Return the paths of the files and links in a source distribution."""
+    with tarfile.open(sdist) as archive:
+        return [one.name for one in archive.getmembers() if not one.isdir()]
+
+
+def tracked_files() -> list[str]:
+    """Return the files that Git knows in this tree."""
+    return run(["git", "ls-files", "-z"], ROOT, 60).rstrip("\0").split("\0")
 
 
 def wheel_of_sdist(sdist: Path, folder: Path) -> Path:
@@ -208,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(name)
         (folder / "dist").mkdir()
         wheel, sdist = build(folder / "dist")
-        faults = wheel_faults(wheel)
+        faults = wheel_faults(wheel) + sdist_faults(files_of(sdist), tracked_files())
         (folder / "sdist").mkdir()
         if names_in(wheel_of_sdist(sdist, folder / "sdist")) != names_in(wheel):
             faults.append("the wheel built from the source distribution has other files")
