@@ -34,7 +34,7 @@ def defaults() -> dict[str, Any]:
 
 
 def render(release: str = "night", **changes: Any) -> list[dict[str, Any]]:
-    """Return the objects of a release of the chart, rendered with these values over the defaults."""
+    """Return the objects of a release, rendered with these values over the defaults."""
     values = defaults() | changes
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
     data = {
@@ -50,7 +50,7 @@ def render(release: str = "night", **changes: Any) -> list[dict[str, Any]]:
 
 
 def scaled() -> dict[str, Any]:
-    """Return values with three pools, one of which scales by itself, and whatever has no default."""
+    """Return values with three pools, one scaled, and with all that is empty by default."""
     values = defaults()
     pool = values["workers"]["default"]
     heavy = {**pool, "slots": 2, "autoscaling": {**pool["autoscaling"], "enabled": True}}

@@ -20,6 +20,7 @@ from penstock import connect
 from penstock.access.api_keys import KeyState
 from penstock.assembly.settings import load
 from penstock.cli.root import COMMANDS
+from penstock.core.clock import SECOND
 from tests.docs.test_commands import fault
 
 ROOT = Path(__file__).parents[2]
@@ -211,36 +212,83 @@ def test_values_on_the_page_exist() -> None:
             found = found[part]
 
 
-def test_instances_of_the_unit() -> None:
+def unit(name: str) -> str:
+    """Return the text of a systemd unit."""
+    return (DEPLOY / "systemd" / name).read_text("utf-8")
+
+
+UNITS = ("penstock@.service", "penstock-worker@.service")
+
+
+def test_instances_of_the_units() -> None:
     """Every instance on the page is a command, and has a state folder and settings of its own."""
     instances = set(re.findall(r"penstock@(\w+)(?!\w*\.service)", PAGE))
-    assert instances == {"scheduler", "worker", "api"}
+    assert instances == {"scheduler", "api"}
     assert instances <= COMMANDS.keys()
-    unit = (DEPLOY / "systemd" / "penstock@.service").read_text("utf-8")
-    for line in (
-        "ExecStart=/opt/penstock/bin/penstock %i",
-        "EnvironmentFile=-/etc/penstock/%i.env",
-        "DynamicUser=yes",
-        "StateDirectory=penstock/%i",
+    assert set(re.findall(r"penstock-worker@(\w+)(?!\w*\.service)", PAGE)) == {"a"}
+    for name, command, folder, file in (
+        (UNITS[0], "%i", "%i", "%i"),
+        (UNITS[1], "worker", "worker-%i", "worker-%i"),
     ):
-        assert f"\n{line}\n" in unit
+        text = unit(name)
+        for line in (
+            f"ExecStart=/opt/penstock-{VERSION}/bin/penstock {command}",
+            f"EnvironmentFile=-/etc/penstock/{file}.env",
+            "DynamicUser=yes",
+            f"StateDirectory=penstock/{folder}",
+        ):
+            assert f"\n{line}\n" in text
     urls = (variables(file)["PENSTOCK_DATABASE_URL"] for file in ("penstock.env", "scheduler.env"))
     assert [re.findall(r"//(\w+)", url) for url in urls] == [["penstock_app"], ["penstock_owner"]]
 
 
-def test_unit_is_valid(tmp_path: Path) -> None:
+def test_units_protect_alike() -> None:
+    """The units differ only in what they run: rights and the way they stop are the same."""
+    own = re.compile(
+        r"#|Description=|EnvironmentFile=|ExecStart=|StateDirectory=|WorkingDirectory="
+    )
+    kept = [[line for line in unit(name).splitlines() if not own.match(line)] for name in UNITS]
+    assert kept[0] == kept[1]
+    assert {"KillMode=mixed", "CapabilityBoundingSet="} <= set(kept[0])
+
+
+def test_units_wait_for_the_drain() -> None:
+    """A process has its drain and the 15 s that closing takes at most before SIGKILL."""
+    (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit(UNITS[0]), re.MULTILINE)
+    assert int(seconds) == load(variables("penstock.env")).drain // SECOND + 15
+
+
+@pytest.mark.parametrize(("name", "instance"), [(UNITS[0], "scheduler"), (UNITS[1], "a")])
+def test_unit_is_valid(name: str, instance: str, tmp_path: Path) -> None:
     """Systemd accepts the unit, without a warning."""
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("no systemd here")
-    text = (DEPLOY / "systemd" / "penstock@.service").read_text("utf-8")
-    made = tmp_path / "penstock@worker.service"
-    made.write_text(text.replace("/opt/penstock/bin/penstock", sys.executable))
+    made = tmp_path / name.replace("@", f"@{instance}")
+    made.write_text(unit(name).replace(f"/opt/penstock-{VERSION}/bin/penstock", sys.executable))
     done = subprocess.run(
         [program, "verify", "--man=no", str(made)], capture_output=True, text=True, check=False
     )
     faults = [line for line in done.stderr.splitlines() if str(tmp_path) in line]
     assert (done.returncode, faults) == (0, [])
+
+
+def test_environments_of_versions() -> None:
+    """The pages install and run each version in its own folder; the units name this version."""
+    upgrade = (ROOT / "docs/operations/upgrade.md").read_text("utf-8")
+    assert set(re.findall(r"/opt/penstock-([\d.]+\d)", PAGE)) == {VERSION}
+    (newer,) = set(re.findall(r"/opt/penstock-([\d.]+\d)", upgrade))
+    assert newer != VERSION
+    for text, version in ((PAGE, VERSION), (upgrade, newer)):
+        folder = f"/opt/penstock-{version}/bin"
+        assert f"{folder}/pip install --require-hashes" in text
+        assert f"dist/penstock_engine-{version}-py3-none-any.whl" in text
+        used = re.findall(r"^(?:as_owner )?(/opt/\S+/penstock) (\w+)", text, re.MULTILINE)
+        used += re.findall(r"^as_owner (\S+) (\w+)", text, re.MULTILINE)
+        assert used
+        assert {path for path, _ in used} == {f"{folder}/penstock"}
+        assert {command for _, command in used} <= COMMANDS.keys()
+        assert all(name in text for name in UNITS)
 
 
 def test_settings_on_the_page_exist() -> None:
