@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -21,6 +23,19 @@ def body(run: RunContext) -> dict[str, Any] | None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "terminate":  # a supervisor that signals every process of a service
         os.kill(os.getpid(), signal.SIGTERM)
+    if what == "descendants":
+        sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+        with subprocess.Popen(sleep) as program:
+            program.terminate()
+        readable, writable = os.pipe()
+        if (forked := os.fork()) == 0:
+            os.write(writable, b"!")  # Python drops signals that arrive during the fork
+            while True:
+                threading.Event().wait(0.01)
+        os.read(readable, 1)
+        os.kill(forked, signal.SIGTERM)
+        ended = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
+        return {"program": program.returncode, "forked": ended}
     if what == "exit":
         os._exit(3)
     if what == "log":

@@ -178,6 +178,14 @@ class TestExecution:
         assert "signal 9" in (found["die"].error_details or "")
         assert "no such account" in (found["raise"].error_details or "")
 
+    def test_a_process_run_terminates_what_it_started(self, store: SqliteStore) -> None:
+        """A child ignores SIGTERM; programs and forks of its processor do not inherit this."""
+        with Running(store, [process_bodies.pipeline]) as running:
+            (run_id,) = submit(store, process_bodies.pipeline, 1, parameters='{"do":"descendants"}')
+            running.events.until(RunEnded)
+        result = run_of(store, run_id).result
+        assert json.loads(result or "null") == {"program": -15, "forked": -15}
+
     def test_a_local_function_cannot_be_a_process_processor(self, store: SqliteStore) -> None:
         pipeline = Pipeline("local")
         pipeline.processor("work", runs="process")(lambda _: None)

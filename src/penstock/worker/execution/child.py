@@ -15,7 +15,9 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 from penstock.access.secrets import Secrets
@@ -48,10 +50,24 @@ def main(connection: Connection) -> None:
     """Serve runs until the pipe closes; the entry point of the child process."""
     # Ctrl-C reaches the whole process group, and some supervisors send SIGTERM to all processes of
     # a service; the parent decides when its children stop.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _outlive(os.getpid()))
     capture_records()
     _Child(connection).serve()
+
+
+def _outlive(process_id: int) -> Callable[[int, FrameType | None], None]:
+    """Return a handler that ignores the signal in this process alone.
+
+    Programs that the processor starts would inherit SIG_IGN, and its `terminate()` had no effect.
+    """
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if os.getpid() != process_id:  # forked by the processor
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    return handle
 
 
 class _Child:
