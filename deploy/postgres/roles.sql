@@ -1,5 +1,5 @@
 -- Roles with the least rights that Penstock needs. Run it as a superuser in Penstock's database, before the first migration:
---   psql --dbname=penstock --file=deploy/postgres/roles.sql
+--   psql -v ON_ERROR_STOP=1 --single-transaction --dbname=penstock --file=deploy/postgres/roles.sql
 -- It may be repeated at any time: run it again after a restore into another cluster, and in a database whose tables existed before.
 -- penstock_owner migrates the schema (penstock db migrate) and runs the scheduler, whose upkeep creates partitions and vacuums.
 -- penstock_app runs workers and the API. It cannot change the schema, and it can add to the journal, its seals and the audit log
@@ -36,8 +36,17 @@ ALTER DEFAULT PRIVILEGES FOR ROLE penstock_owner IN SCHEMA public
     GRANT USAGE, SELECT ON SEQUENCES TO penstock_app;
 
 -- Tables that are only added to, and the weekly partitions of the journal. Default privileges cannot name tables, so an event
--- trigger takes the rights away when one is created, by a migration or by the scheduler.
-CREATE OR REPLACE FUNCTION penstock_append_only(made oid) RETURNS void LANGUAGE plpgsql AS
+-- trigger takes the rights away when one is created, by a migration or by the scheduler. It runs for every role that creates a
+-- table, superusers included: its functions are in a schema of the superuser who runs this file, they name the schema of all that
+-- they call, and they look at tables in public only. An older version of this file had them in public.
+DROP EVENT TRIGGER IF EXISTS penstock_table_made;
+DROP FUNCTION IF EXISTS public.penstock_table_made();
+DROP FUNCTION IF EXISTS public.penstock_append_only(oid);
+DROP SCHEMA IF EXISTS penstock_admin CASCADE;
+CREATE SCHEMA penstock_admin;
+REVOKE ALL ON SCHEMA penstock_admin FROM PUBLIC;
+CREATE FUNCTION penstock_admin.append_only(made oid) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS
 $append$
 BEGIN
     IF coalesce(pg_partition_root(made), made) IN (
@@ -47,19 +56,19 @@ BEGIN
     END IF;
 END
 $append$;
-CREATE OR REPLACE FUNCTION penstock_table_made() RETURNS event_trigger LANGUAGE plpgsql AS
+CREATE FUNCTION penstock_admin.table_made() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS
 $made$
 BEGIN
-    PERFORM public.penstock_append_only(objid) FROM pg_event_trigger_ddl_commands()
-    WHERE classid = 'pg_class'::regclass AND object_type = 'table';
+    PERFORM penstock_admin.append_only(objid) FROM pg_event_trigger_ddl_commands()
+    WHERE classid = 'pg_class'::regclass AND object_type = 'table' AND schema_name = 'public';
 END
 $made$;
-DROP EVENT TRIGGER IF EXISTS penstock_table_made;
 CREATE EVENT TRIGGER penstock_table_made ON ddl_command_end WHEN TAG IN ('CREATE TABLE')
-    EXECUTE FUNCTION penstock_table_made();
+    EXECUTE FUNCTION penstock_admin.table_made();
 DO $existing$
 BEGIN
-    PERFORM public.penstock_append_only(oid) FROM pg_class
+    PERFORM penstock_admin.append_only(oid) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p');
 END
 $existing$;

@@ -169,6 +169,57 @@ def test_the_application_is_refused(before: str, text: str) -> None:
         execute(make_url(before, "penstock_app"), text)
 
 
+STOLEN = """
+CREATE FUNCTION {name}(made oid) RETURNS void LANGUAGE plpgsql AS
+$$BEGIN ALTER ROLE penstock_owner SUPERUSER; EXCEPTION WHEN OTHERS THEN NULL; END$$
+"""
+FUNCTIONS = """
+SELECT n.nspname::text, r.rolsuper FROM pg_proc p
+JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_roles r ON r.oid = p.proowner
+WHERE p.proname IN ('append_only', 'table_made', 'penstock_append_only', 'penstock_table_made')
+"""
+
+
+def test_the_owner_stays_what_it_is(server: PostgresServer) -> None:
+    """The event trigger, which superusers fire as well, runs no function of the owner's.
+
+    The owner may own the database, and it may have created a function with the name that an older
+    version of the script used.
+    """
+    admin = server.create_database("owned")
+    owner = make_url(admin, "penstock_owner")
+    execute(admin, ROLES)
+    execute(admin, "ALTER DATABASE owned OWNER TO penstock_owner")
+    execute(owner, STOLEN.format(name="public.penstock_append_only"))
+    execute(owner, "CREATE SCHEMA theirs")
+    for text in (
+        "DROP EVENT TRIGGER penstock_table_made",
+        "DROP SCHEMA penstock_admin CASCADE",
+        "ALTER SCHEMA penstock_admin RENAME TO away",
+        STOLEN.format(name="penstock_admin.append_only"),
+        "DROP FUNCTION penstock_admin.append_only(oid)",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            execute(owner, text)
+    for _ in range(2):
+        execute(admin, "CREATE TEMP TABLE anything (x int)")
+        (found,) = execute(admin, "SELECT rolsuper FROM pg_roles WHERE rolname = 'penstock_owner'")
+        assert found == (False,)
+        execute(admin, ROLES)
+    assert execute(admin, FUNCTIONS) == [("penstock_admin", True)] * 2
+
+
+def test_tables_of_others(server: PostgresServer) -> None:
+    """A role that uses another schema of the database creates tables as before."""
+    admin = server.create_database("shared")
+    execute(admin, ROLES)
+    execute(admin, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+    execute(admin, "CREATE ROLE other LOGIN; CREATE SCHEMA other AUTHORIZATION other")
+    execute(make_url(admin, "other"), "CREATE TABLE other.mine (a int)")
+    execute(make_url(admin, "penstock_owner"), "CREATE TABLE public.audit (a int)")
+    assert ("audit", "SELECT INSERT") in execute(admin, RIGHTS)
+
+
 def test_api_under_the_application_role(before: str) -> None:
     """A key that is bound to a customer sees that customer's runs only, through the served API."""
     settings = load({"PENSTOCK_API_PORT": "0", "PENSTOCK_DATABASE_URL": before})
