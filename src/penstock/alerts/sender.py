@@ -122,10 +122,12 @@ class AlertSender:
             dead=dead,
         )
 
-    def drain(self) -> None:
-        """Stop the threads."""
+    def drain(self, seconds: float = 25.0) -> bool:
+        """Stop the threads when the process stops; a step waits for them, so they are idle."""
+        del seconds
         if self._pool is not None:
             self._pool.shutdown()
+        return True
 
     def _route(self, tx: Tx) -> tuple[int, int]:
         """Turn changes into notices; return the number of both."""

@@ -394,7 +394,9 @@ def build_scheduler_loops(
     seconds = settings.drain / SECOND
     loops = [Loop(*one, store, events=events, jitter=jitter, drain_seconds=seconds) for one in made]
     ticks = TickReporter(store, loops)
-    return [*loops, Loop(ticks, _every(10 * SECOND), store, events=events, jitter=jitter)]
+    every = _every(10 * SECOND)
+    last = Loop(ticks, every, store, events=events, jitter=jitter, drain_seconds=seconds)
+    return [*loops, last]
 
 
 def build_dispatcher_loops(
@@ -423,8 +425,9 @@ def build_watch_loops(store: StoreView, settings: Settings, events: Events) -> l
     sender = build_sender(store, settings, jitter=jitter)
     made: list[Service] = [Watchdog(store), sender, reporter]
     intervals = (15 * SECOND, 5 * SECOND, 10 * SECOND)
+    seconds = settings.drain / SECOND
     return [
-        Loop(service, _every(interval), store, events=events, jitter=jitter)
+        Loop(service, _every(interval), store, events=events, jitter=jitter, drain_seconds=seconds)
         for service, interval in zip(made, intervals, strict=True)
     ]
 

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND
@@ -33,6 +33,15 @@ class Service(Protocol):
 
     def run_once(self) -> Any:
         """Run one step; the result may have `next_at` and `now` to request the next call."""
+        ...
+
+
+@runtime_checkable
+class Draining(Protocol):
+    """Service with work in progress on other threads."""
+
+    def drain(self, seconds: float = DRAIN_SECONDS_MAX) -> bool:
+        """Stop starting work and wait for what is in progress; return True when none is left."""
         ...
 
 
@@ -127,10 +136,13 @@ class Loop:
 
     def _drain(self) -> None:
         """Let a service finish the work it has in progress on other threads."""
-        drain = getattr(self._service, "drain", None)
-        if drain is not None:
-            with contextlib.suppress(Exception):
-                drain(self._drain_seconds)
+        if not isinstance(self._service, Draining):
+            return
+        try:
+            self._service.drain(self._drain_seconds)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._events.emit(ServiceError(self._service.name, text, 0.0, error))
 
     def _pause(self, result: Any) -> float:
         """Return the seconds until the next step: the interval, or less if work is due earlier."""
