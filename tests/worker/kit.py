@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.access.store.registry import customer_ensure_many
-from penstock.audit.telemetry import Event, Events
+from penstock.audit.telemetry import Event, Events, WorkerHeartbeat
 from penstock.core.clock import SystemClock
 from penstock.core.naming import ProcessorKey
 from penstock.db.store import Store, Tx
@@ -112,7 +112,8 @@ class EventRecorder:
         with self._changed:
             self._changed.wait_for(lambda: len(self.of(kind, **fields)) >= n, WAIT)
             found = self.of(kind, **fields)
-        assert len(found) >= n, f"got {len(found)} of {n} {kind.__name__}: {self.seen[-10:]}"
+        others = [one for one in self.seen if not isinstance(one, WorkerHeartbeat)]
+        assert len(found) >= n, f"got {len(found)} of {n} {kind.__name__}: {others[-12:]}"
         return found
 
 

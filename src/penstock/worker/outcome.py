@@ -201,10 +201,11 @@ def finish_of(
         # It waits for a limit: release it for that long; the attempt does not count.
         delay = outcome.snooze_us
         return RunEnd(held.run_id, held.token, RELEASED, None, retry_delay_us=delay, actor=actor)
-    if signal is Signal.DRAIN and outcome.is_interrupted:
-        # A planned stop is not a failure: release the run; the attempt does not count.
+    if (signal is Signal.DRAIN or context.was_fenced) and outcome.is_interrupted:
+        # Neither a planned stop nor an unreachable database is a failure of the run: release it
+        # without counting the attempt. If another process took it over, the token is refused.
         return RunEnd(held.run_id, held.token, RELEASED, None, actor=actor)
-    if (signal is not None or context.was_fenced) and outcome.is_interrupted:
+    if signal is not None and outcome.is_interrupted:
         return attempt_result.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
     failure = AttemptFailure(
         error_type=outcome.error_type,
