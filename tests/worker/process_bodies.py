@@ -23,10 +23,12 @@ def body(run: RunContext) -> dict[str, Any] | None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "terminate":  # a supervisor that signals every process of a service
         os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
     if what == "descendants":
         sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-        with subprocess.Popen(sleep) as program:
+        with subprocess.Popen(sleep) as program, subprocess.Popen(sleep) as other:
             program.terminate()
+            other.send_signal(signal.SIGINT)
         readable, writable = os.pipe()
         if (forked := os.fork()) == 0:
             os.write(writable, b"!")  # Python drops signals that arrive during the fork
@@ -35,7 +37,8 @@ def body(run: RunContext) -> dict[str, Any] | None:
         os.read(readable, 1)
         os.kill(forked, signal.SIGTERM)
         ended = os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1])
-        return {"program": program.returncode, "forked": ended}
+        codes = [program.returncode, other.returncode]
+        return {"programs": codes, "forked": ended, "leads": os.getpgrp() == os.getpid()}
     if what == "exit":
         os._exit(3)
     if what == "log":

@@ -48,10 +48,11 @@ class ChildJob(NamedTuple):
 
 def main(connection: Connection) -> None:
     """Serve runs until the pipe closes; the entry point of the child process."""
-    # Ctrl-C reaches the whole process group, and some supervisors send SIGTERM to all processes of
-    # a service; the parent decides when its children stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _outlive(os.getpid()))
+    # The parent decides when its children stop: Ctrl-C reaches its process group only, and a
+    # supervisor that sends SIGTERM to all processes of a service ends none of them.
+    os.setpgid(0, 0)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _outlive(os.getpid()))
     capture_records()
     _Child(connection).serve()
 
@@ -59,7 +60,7 @@ def main(connection: Connection) -> None:
 def _outlive(process_id: int) -> Callable[[int, FrameType | None], None]:
     """Return a handler that ignores the signal in this process alone.
 
-    Programs that the processor starts would inherit SIG_IGN, and its `terminate()` had no effect.
+    Programs that the processor starts would inherit SIG_IGN: `terminate()` would not end them.
     """
 
     def handle(number: int, _: FrameType | None) -> None:
