@@ -185,13 +185,14 @@ class TestSuperseding:
         newer = shop.client.flows.trigger(shop.request(scheduled.partition, force=True)).flow
         other = shop.client.flows.trigger(shop.request(DAY)).flow
         silent = shop.client.flows.trigger(shop.request("2025-01-01")).flow
-        shop.client.flows.cancel(other.flow_id, "the data is wrong")
+        typed = "superseded supplier file: the data is wrong"
+        shop.client.flows.cancel(other.flow_id, typed)
         shop.client.flows.cancel(silent.flow_id)
         why = "superseded by a new generation that tester opened manually"
         expected = {
             encode("flow", scheduled.flow_id): (why, True),
             newer.flow_id: (None, False),
-            other.flow_id: ("the data is wrong", False),
+            other.flow_id: (typed, False),
             silent.flow_id: (None, False),
         }
         shop.clock.advance(40 * DAY_US)

@@ -65,8 +65,9 @@ class FlowRef(Record):
     """Time at which the flow fails unless it has ended; null if there is no deadline."""
 
 
-SUPERSEDED: Final = "superseded"
-"""First word of the reason of a flow that was cancelled because a newer generation was opened."""
+BY_GENERATION: Final = "superseded by a new generation that"
+BY_REPLAY: Final = "superseded by a replay that"
+"""How the reason of a flow begins that was cancelled because a newer generation was opened."""
 
 
 class PhaseMark(Record):
@@ -125,13 +126,14 @@ class Flow(FlowRef):
     progress_percentage: float | None = None
     """Share of the expected phases that completed, 0 to 100; null in the same cases."""
     cancel_reason: str | None = None
-    """Recorded reason of a cancelled flow; it begins with `superseded` if a newer generation was
-    opened. Null for other flows, without a reason, and once the journal no longer has it."""
+    """Recorded reason of a cancelled flow; it begins with `superseded by a new generation that` or
+    `superseded by a replay that` if a newer generation was opened. Null for other flows, without a
+    reason, and once the journal no longer has it."""
 
     @property
     def is_superseded(self) -> bool:
         """Whether it was cancelled because a newer generation was opened."""
-        return self.cancel_reason is not None and self.cancel_reason.startswith(SUPERSEDED)
+        return (self.cancel_reason or "").startswith((BY_GENERATION, BY_REPLAY))
 
 
 class GridFlow(Record):

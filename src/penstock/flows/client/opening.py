@@ -20,7 +20,7 @@ from penstock.flows.advance.store import advance
 from penstock.flows.client.closing import flow_close
 from penstock.flows.client.requests import ProcessorReport, check_request, request_parameters
 from penstock.flows.client.target import only_configs, trigger_target
-from penstock.flows.records import SUPERSEDED, FlowRequest
+from penstock.flows.records import BY_GENERATION, FlowRequest
 from penstock.flows.rows import FlowRow
 from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock
 from penstock.flows.store.flows import flow_find, flow_get
@@ -93,7 +93,7 @@ def flow_trigger(
     )
     # Superseded before the new flow starts, so that both never start a phase.
     for older in target.superseded:
-        reason = f"{SUPERSEDED} by a new generation that {who} opened manually"
+        reason = f"{BY_GENERATION} {who} opened manually"
         flow_close(tx, older.flow_id, who, reason, stops_running=False)
     opened = flow_open(tx, store, info, opening, who)
     return opened._replace(superseded=tuple(older.flow_id for older in target.superseded))

@@ -27,7 +27,7 @@ from penstock.flows.client.requests import check_request, request_parameters
 from penstock.flows.client.target import TriggerTarget, trigger_target
 from penstock.flows.phases import DONE
 from penstock.flows.plan import FlowPlan, planned_of
-from penstock.flows.records import FlowRequest
+from penstock.flows.records import BY_REPLAY, FlowRequest
 from penstock.flows.rows import REPLAY
 from penstock.flows.store.completions import completions_of
 from penstock.flows.store.create import FlowOpening, flow_open_many, opening_lock
@@ -164,7 +164,7 @@ def replay_open(
         only=chosen.only,
     )
     for older in target.superseded:
-        why = f"superseded by a replay that {who} requested{reason}"
+        why = f"{BY_REPLAY} {who} requested{reason}"
         flow_close(tx, older.flow_id, who, why, stops_running=request.force)
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
