@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.assembly.database import open_client, open_store
+from penstock.assembly.database import Migrate, open_client, open_store
 from penstock.assembly.settings import Settings, load
 from penstock.cli import cli
 from penstock.core.errors import SchemaMismatch
@@ -65,15 +65,16 @@ class TestMigratesWhen:
         with pytest.raises(SchemaMismatch, match=f"{self.NEWEST}\\): run `penstock db migrate`"):
             open_store(settings_of(older_url))
 
-    def test_new(self, older_url: str, engine: str) -> None:
-        """Programs and all processes but `penstock up` open the database like this."""
+    @pytest.mark.parametrize("migrate_when", ["new", "file"])
+    def test_new(self, older_url: str, engine: str, migrate_when: Migrate) -> None:
+        """Programs, and all processes but `penstock up`, open the database like this."""
         if engine == "sqlite":
-            with closing(open_store(settings_of(older_url), migrate="new")) as store:
+            with closing(open_store(settings_of(older_url), migrate=migrate_when)) as store:
                 assert store.verify() == []
             return
         with (
             pytest.raises(SchemaMismatch, match=self.NEWEST),
-            open_client(settings_of(older_url), actor="test", migrate="new"),
+            open_client(settings_of(older_url), actor="test", migrate=migrate_when),
         ):
             pass
         result = CliRunner().invoke(
@@ -87,8 +88,17 @@ class TestMigratesWhen:
             assert store.verify() == []
 
     @pytest.mark.postgres
-    def test_an_empty_database_is_created(self, pg_dsn: str) -> None:
-        with pytest.raises(SchemaMismatch, match="has no tables of Penstock"):
-            open_store(settings_of(pg_dsn))
+    def test_an_empty_database_is_created_for_a_program(self, pg_dsn: str) -> None:
+        """A process refuses it: the name in the address may be wrong."""
+        choices: tuple[Migrate, ...] = ("never", "file")
+        for migrate_when in choices:
+            with pytest.raises(SchemaMismatch, match="has no tables of Penstock"):
+                open_store(settings_of(pg_dsn), migrate=migrate_when)
+        for command in (["worker", "--pipelines", SHOP], ["scheduler"], ["api"]):
+            result = CliRunner().invoke(cli, ["--database-url", pg_dsn, *command])
+            assert (result.exit_code, "run `penstock" in result.stderr) == (6, False)
+            assert "has no tables of Penstock. Create them with `penstock db migrate`" in (
+                result.stderr
+            )
         with open_client(settings_of(pg_dsn), actor="test", migrate="new") as client:
             assert client.runs.list().items == []

@@ -50,7 +50,7 @@ class _Parts:
     @property
     def migrate(self) -> Migrate:
         """When the process changes the schema: one that is all of Penstock always does."""
-        return "always" if self.command == "up" else "new"
+        return "always" if self.command == "up" else "file"
 
 
 class _Started(NamedTuple):
@@ -112,8 +112,8 @@ def api(app: App, /, **given: Any) -> None:
 def worker(app: App, /, *, reload: bool, **given: Any) -> None:
     """Run a worker that claims and executes runs.
 
-    Any number of workers can run on one database. An empty database is created; on PostgreSQL one
-    that lacks migrations is refused: run `penstock db migrate` first.
+    Any number of workers can run on one database. A PostgreSQL database that is empty or lacks
+    migrations is refused: run `penstock db migrate` first. An SQLite file is created and migrated.
     """
     settings = app.database_settings(**given)
     if not settings.pipelines:
@@ -128,9 +128,9 @@ def worker(app: App, /, *, reload: bool, **given: Any) -> None:
 def scheduler(app: App, /, **given: Any) -> None:
     """Run the scheduler and the other services, but no worker.
 
-    Any number of replicas can run on one database: each occurrence starts exactly once. An empty
-    database is created; on PostgreSQL one that lacks migrations is refused: run `penstock db
-    migrate` first.
+    Any number of replicas can run on one database: each occurrence starts exactly once. A
+    PostgreSQL database that is empty or lacks migrations is refused: run `penstock db migrate`
+    first. An SQLite file is created and migrated.
     """
     settings = app.database_settings(**given)
     _serve(app, settings, _Parts(command="scheduler", services=True))

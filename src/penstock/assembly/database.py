@@ -44,11 +44,12 @@ __all__ = [
     "open_default_store", "open_store", "sqlite_versions",
 ]  # fmt: skip
 
-Migrate = Literal["never", "new", "always"]
+Migrate = Literal["never", "file", "new", "always"]
 """When opening a store changes its schema.
 
-new: tables are created in an empty database, and an SQLite file, which only this machine uses, is
-updated; on PostgreSQL an operator decides when, so missing migrations are an error.
+file: an SQLite file, which only this machine uses, is created and updated. On PostgreSQL an
+operator decides when, so missing migrations are an error. new: also, tables are created in an
+empty PostgreSQL database.
 """
 
 REFUSED_SETTINGS: Final = "unsupported startup parameter"
@@ -77,9 +78,10 @@ def open_store(
 
 
 def _may_migrate(migrate: Migrate, missing: list[str], settings: Settings) -> bool:
-    if migrate != "new":
+    if migrate in ("never", "always"):
         return migrate == "always"
-    return _is_empty(missing) or settings.database_url.startswith("sqlite:")
+    is_file = settings.database_url.startswith("sqlite:")
+    return is_file or (migrate == "new" and _is_empty(missing))
 
 
 def _is_empty(missing: list[str]) -> bool:
