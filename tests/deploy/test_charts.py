@@ -294,6 +294,28 @@ def test_too_short_a_grace_period_is_refused() -> None:
         render(terminationGracePeriodSeconds=19)
 
 
+@pytest.mark.parametrize(
+    "name", ["DATABASE_URL", "PIPELINES", "DRAIN", "METRICS_HOST", "METRICS_PORT"]
+)
+def test_variables_of_the_chart_are_refused(name: str) -> None:
+    """A second value of a variable would win over the one that probes and grace periods expect."""
+    name = f"PENSTOCK_{name}"
+    for changes in ({"settings": {name: "9"}}, {"extraEnv": [{"name": name, "value": "9"}]}):
+        with pytest.raises(Exception, match=f"{name} is set by the chart: remove it from settings"):
+            render(**changes)
+    (container,) = pods(settings={"PENSTOCK_POOL_SIZE": 4})["api"]["containers"]
+    names = [one["name"] for one in container["env"]]
+    assert name in names
+    assert len(names) == len(set(names))
+
+
+def test_a_variable_has_one_value() -> None:
+    """Kubernetes would take the last one, without a word."""
+    twice = {"PENSTOCK_POOL_SIZE": "4"}
+    with pytest.raises(Exception, match="in settings and in extraEnv"):
+        render(settings=twice, extraEnv=[{"name": "PENSTOCK_POOL_SIZE", "value": "5"}])
+
+
 def test_extra_files_reach_every_container() -> None:
     """Extra variables, volumes and mounts are added to those of the chart."""
     for pod in pods(**scaled()).values():

@@ -139,7 +139,7 @@ def test_compose_creates_one_key(tmp_path: Path) -> None:
     assert key["entrypoint"] == ["sh", "-c"]
     (script,) = key["command"]
     assert [one.split(":")[1] for one in key["volumes"]] == ["/app/state"]
-    script = script.replace("/app/state", str(tmp_path))
+    script = script.replace("/app/state", str(tmp_path)).replace("$$", "$")  # as Compose does
     env, file = penstock_on_path(tmp_path), tmp_path / "admin.key"
 
     def start() -> tuple[int, str, str]:
@@ -160,6 +160,14 @@ def test_compose_creates_one_key(tmp_path: Path) -> None:
         code, shown, second = start()
         assert (code, shown, second != first) == (0, "", True)
         assert [one.state for one in client.keys.list().items] == [KeyState.ACTIVE]
+        # A database that cannot be read for a moment is not a database without keys.
+        command = tmp_path / "bin" / "penstock"
+        real = command.read_text()
+        command.write_text(real.replace("\n", '\ncase "$*" in "keys list"*) exit 5;; esac\n', 1))
+        assert start() == (5, "", second)
+        command.write_text(real)
+        assert start() == (0, "", second)
+        assert len(client.keys.list().items) == 1
 
 
 def environments() -> Iterator[tuple[str, dict[str, str]]]:

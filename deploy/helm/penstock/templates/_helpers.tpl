@@ -93,6 +93,23 @@ volumes:
 {{- end }}
 {{- end -}}
 
+{{/* Refuse variables that the chart sets from its own values: the last of two would win, unnoticed. */}}
+{{- define "penstock.variables" -}}
+{{- $own := dict "PENSTOCK_DATABASE_URL" "database.secretName" "PENSTOCK_PIPELINES" "pipelines" "PENSTOCK_DRAIN" "terminationGracePeriodSeconds, which is 15 s longer" "PENSTOCK_METRICS_PORT" "metricsPort" "PENSTOCK_METRICS_HOST" "nothing: it is 0.0.0.0, for the probes" -}}
+{{- $names := keys .Values.settings -}}
+{{- range .Values.extraEnv -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- range $names | sortAlpha -}}
+{{- if hasKey $own . -}}
+{{- fail (printf "%s is set by the chart: remove it from settings and extraEnv, and set %s" . (get $own .)) -}}
+{{- end -}}
+{{- end -}}
+{{- if ne (len $names) (len ($names | uniq)) -}}
+{{- fail "A variable is in settings and in extraEnv: remove it from one of them" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Container fields that every process shares. role: owner or app, the database role that the process needs. */}}
 {{- define "penstock.container" -}}
 {{- $values := .root.Values -}}
@@ -115,6 +132,7 @@ volumeMounts:
 {{- with $values.extraVolumeMounts }}
 {{ toYaml . | indent 2 }}
 {{- end }}
+{{- include "penstock.variables" .root }}
 env:
   - name: PENSTOCK_DATABASE_URL
     valueFrom:
