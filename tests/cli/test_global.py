@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import penstock
 from penstock.cli import cli, errors
-from penstock.cli.app import App
+from penstock.cli.app import App, Command, Group
 from penstock.cli.root import COMMANDS
 from tests.kits.shell import Shell
 
@@ -155,6 +155,31 @@ class TestOptions:
         result = CliRunner().invoke(cli, ["--config", "nowhere.toml", "status"])
         assert result.exit_code == 2
         assert "nowhere.toml" in result.stderr
+
+
+class TestNames:
+    """Names of parameters."""
+
+    def test_no_parameter_shares_a_name_with_a_global_option(self) -> None:
+        """Both would have the same place: the global option would get the command's value."""
+        paths: list[tuple[str, ...]] = []
+
+        def check(command: click.Command, *path: str) -> None:
+            assert isinstance(command, (Command, Group)), path
+            names = {one.name for one in command.global_options}
+            own = [one for one in command.params if one not in command.global_options]
+            assert [one.opts for one in own if one.name in names] == [], path
+            paths.append(path)
+            if isinstance(command, click.Group):
+                context = click.Context(command)
+                for name in command.list_commands(context):
+                    child = command.get_command(context, name)
+                    assert child is not None
+                    check(child, *path, name)
+
+        check(cli)
+        assert ("trigger",) in paths
+        assert ("runs", "list") in paths
 
 
 class TestErrors:

@@ -14,6 +14,7 @@ import click
 from penstock.core.errors import InvalidInput, SettingsError
 
 SYNONYMS: Final[Mapping[str, str]] = {
+    "config": "config_id",
     "customer_id": "customer",
     "pipeline_template": "pipeline",
     "retry_config": "retry",

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import JSON, confirm, parse_pairs, parse_when
+from penstock.cli.arguments import CONFIG, JSON, confirm, parse_pairs, parse_when
 from penstock.core.clock import to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.recovery.cli.impact import print_impact
@@ -25,7 +25,7 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 @click.option("--entity", "entities", multiple=True, metavar="KIND:ID",
               help="Entity that incremental processors receive; may be repeated.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
-@click.option("--config-id", "config", metavar="CONFIG",
+@click.option("--config-id", type=CONFIG, metavar="CFG",
               help="Config that the flow belongs to; required if several are active.")  # fmt: skip
 @click.option(
     "--mode",
@@ -74,7 +74,7 @@ def _wanted(given: dict[str, Any]) -> FlowReplay:
         processors=list(given["processors"]),
         entities=_entities(given["entities"]) or None,
         customer=given["customer"],
-        config=given["config"],
+        config=given["config_id"],
         mode=given["mode"],
         force=given["force"],
         no_downstream=given["no_downstream"],
