@@ -1,8 +1,9 @@
-"""A pipeline with several active configs: the option names one, as the errors say."""
+"""A pipeline with several active configs: the option names one, and suggestions name it too."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from penstock import RunContext, connect
 from penstock.assembly.process import build_api
 from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
+from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from tests.cli.test_both_backends import Pair
@@ -112,3 +114,66 @@ class TestOption:
             done = call(*line.split(), "--config-id", "cfg_x")
             assert (done.code, configs == []) == (2, False)
             assert done.err.startswith("Error: --config-id: expected"), done.err
+
+
+def suggested(ways: Pair, *args: str) -> list[list[str]]:
+    """Return the commands that `explain` suggests, without the program's name."""
+    found = ways.near("explain", *args, "--json")
+    return [shlex.split(one["command"])[1:] for one in found.json["actions"]]
+
+
+def accept(ways: Pair, given: list[list[str]]) -> None:
+    """Each command is accepted, both ways; what changes something is a dry run if it can be."""
+    for words in given:
+        is_dry = words[0] in ("trigger", "replay", "complete", "override")
+        more = ["--dry-run"] if is_dry and "--dry-run" not in words else []
+        for call in (ways.near, ways.far):
+            done = call(*words, *more)
+            assert done.code == 0, (words, done)
+
+
+class TestSuggestions:
+    """Commands that `explain` suggests."""
+
+    def test_of_a_missing_flow(self, ways: Pair, configs: list[str]) -> None:
+        given = suggested(ways, "my_sales", DAY)
+        named = [words[words.index("--config-id") + 1] for words in given]
+        assert named == [configs[0], *configs]
+        assert "--dry-run" in given[0]
+        accept(ways, given)
+
+    def test_of_a_phase_that_waits(self, ways: Pair, configs: list[str]) -> None:
+        """The producer of the missing table runs again with the config of the flow."""
+        opened = ("trigger", "my_sales", DAY, "--mode", "daily", "--config-id", configs[1])
+        assert ways.near(*opened).code == 0
+        assert ways.near("complete", "my_sales", DAY, "orders").code == 0
+        with connect(ways.database_url) as client:
+            Orchestrator(client.store).run_once()
+        given = suggested(ways, "my_sales", DAY)
+        again = ["trigger", "my_sales", DAY, "load", "--mode", "daily", "--config-id", configs[1]]
+        assert again in given
+        accept(ways, given)
+
+
+class TestWithoutFlows:
+    """A pipeline of one processor without needs has runs, not flows."""
+
+    def test_explain_suggests_a_run(self, ways: Pair) -> None:
+        submit = ["runs", "submit", "slow", "--partition", DAY]
+        assert suggested(ways, "slow", DAY) == [submit]
+        accept(ways, [submit])
+        listed, again = suggested(ways, "slow", DAY)
+        assert (listed[:2], again) == (["runs", "list"], submit)
+        accept(ways, [listed])
+        shown = ways.near("explain", "slow", DAY)
+        assert "it has runs, not flows" in shown.out
+
+    @pytest.mark.parametrize("line", [line.replace("my_sales", "slow") for line in COMMANDS])
+    def test_refusals_say_so(self, ways: Pair, line: str) -> None:
+        for call in (ways.near, ways.far):
+            done = call(*line.split())
+            assert done.code == 2
+            assert done.err.startswith(
+                "Error: PIPELINE: expected a pipeline that has flows, got 'slow'. One processor "
+                "without needs has runs, not flows. Submit a run: penstock runs submit slow"
+            ), done.err

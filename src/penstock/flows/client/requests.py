@@ -6,6 +6,7 @@ They are validated here, field by field, before anything is written; `client.flo
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
+from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.entities.report import NOT_REPORTED, EntityReport, everything_report, report_from
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.records import FlowRequest
@@ -54,8 +56,11 @@ class ProcessorReport:
 def check_request(info: PipelineInfo, wanted: FlowRequest) -> None:
     """Validate a request to open a flow, except its parameters, which depend on its config."""
     if not info.has_flow:
-        fix = f"Submit a run instead: penstock runs submit {info.name}."
-        raise InvalidInput("pipeline", "a pipeline with phases", info.name, fix)
+        where = [] if wanted.partition is None else ["--partition", wanted.partition]
+        where += [] if wanted.customer in (None, DEFAULT_CUSTOMER) else ["--customer", str(wanted.customer)]
+        command = shlex.join(["penstock", "runs", "submit", info.name, *where])
+        fix = f"One processor without needs has runs, not flows. Submit a run: {command}"
+        raise InvalidInput("pipeline", "a pipeline that has flows", info.name, fix)
     known = [phase["name"] for phase in info.definition["phases"]]
     for phase in wanted.phases:
         if phase not in known:

@@ -27,7 +27,11 @@ from penstock.core.records.record import Meta, Wire
 from penstock.db.store import Transactions, Tx
 from penstock.entities.store import changes_of_entity
 from penstock.flows.explain.entity import parse_entity
-from penstock.flows.explain.explain import explain, explain_missing_flow
+from penstock.flows.explain.explain import (
+    explain,
+    explain_missing_flow,
+    explain_without_flows,
+)
 from penstock.flows.explain.facts import RunFact
 from penstock.flows.explain.from_rows import (
     cause_tree_record,
@@ -51,7 +55,7 @@ from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_get, flow_list
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.store.runs import run_get
-from penstock.schedules.store.configs import config_get
+from penstock.schedules.store.configs import config_get, config_list
 from penstock.tracking.rows import TracedIds
 from penstock.tracking.store.causes import dead_letters_of, messages_of, open_deliveries, traced_ids
 from penstock.tracking.store.executions import executions_outside
@@ -61,6 +65,9 @@ __all__ = ["Diagnostics"]
 TRACE_MAX = 50
 """Maximum number of flows of one cause in a trace; the newest are kept."""
 
+
+CONFIGS_MAX = 3
+"""Maximum number of configs with which a missing flow is suggested."""
 
 LIVE_MAX = 20
 """Maximum number of live runs outside flows in a trace; the newest are kept."""
@@ -126,7 +133,15 @@ class Diagnostics:
             if generation is not None:
                 raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
             check_partition(partition_rule_of(info.definition), partition)
-            nothing = explain_missing_flow(pipeline, partition, customer_id, mode)
+            if info.has_flow:
+                configs = _active_configs(tx, info.pipeline_key, number)
+                nothing = explain_missing_flow(
+                    pipeline, partition, customer_id, mode, configs=configs
+                )
+            else:
+                nothing = explain_without_flows(
+                    pipeline, partition, customer_id, is_customer_known=number is not None
+                )
             return explanation_record(None, nothing, tx.now())
 
         return self._store.read(body)
@@ -286,6 +301,22 @@ def _outside(
         live_runs=finder.runs([run for run in live if run is not None and run.finished_at is None]),
         dead_letters=dead_letters_of(tx, ids, customer_key),
     )
+
+
+def _active_configs(
+    tx: Tx, pipeline_key: PipelineKey, customer_key: CustomerKey | None
+) -> list[str]:
+    """Return the first active configs of a customer and pipeline."""
+    if customer_key is None:
+        return []
+    found = config_list(
+        tx,
+        customer_key=customer_key,
+        pipeline_key=pipeline_key,
+        is_active=True,
+        limit=CONFIGS_MAX,
+    )
+    return [encode("cfg", one.config_id) for one in found]
 
 
 def _find(
