@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import json
 from collections.abc import Callable
@@ -60,7 +61,9 @@ def _names(rows: list[dict[str, Any]], columns: str | None) -> list[str]:
     chosen = [name.strip() for name in columns.split(",") if name.strip()]
     for name in chosen:
         if rows and name not in known:
-            raise InvalidInput("columns", f"columns from {', '.join(known)}", name)
+            near = difflib.get_close_matches(name.lower(), known, 1)
+            meant = f"Did you mean {near[0]}?" if near else None
+            raise InvalidInput("columns", f"columns from {', '.join(known)}", name, meant)
     return chosen
 
 
