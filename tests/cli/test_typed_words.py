@@ -105,7 +105,7 @@ def test_unknown_columns_are_refused_with_the_names_of_the_fields(url: str) -> N
     shown = run(url, "runs", "list", "--columns", "run,state")
     assert shown.exit_code == 2
     assert shown.stderr.startswith("Error: --columns: expected columns from run_id, config_id, ")
-    assert shown.stderr.endswith("got 'run'. Did you mean run_id?\n")
+    assert shown.stderr.endswith("got 'run'. Did you mean 'run_id'?\n")
     assert "pipeline_template" in shown.stderr
     assert run(url, "runs", "list", "--columns", "run_id,pipeline_template").exit_code == 0
 

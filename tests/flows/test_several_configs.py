@@ -99,7 +99,8 @@ class TestOption:
         for call in (ways.near, ways.far):
             done = call(*line.split(), "--config-id", configs[1])
             assert done.code == 0, done
-            assert (configs[1] in done.out) and (configs[0] not in done.out), done
+            assert configs[1] in done.out, done
+            assert configs[0] not in done.out, done
 
     def test_is_required(self, ways: Pair, configs: list[str], line: str) -> None:
         for call in (ways.near, ways.far):
@@ -153,6 +154,29 @@ class TestSuggestions:
         again = ["trigger", "my_sales", DAY, "load", "--mode", "daily", "--config-id", configs[1]]
         assert again in given
         accept(ways, given)
+
+
+class TestPhases:
+    """A misspelt phase."""
+
+    @pytest.mark.parametrize(
+        ("line", "text"),
+        [
+            (f"trigger my_sales {DAY} totl", "PHASE: expected phases of my_sales (load, total)"),
+            (f"replay my_sales {DAY} --from totl", "--from: expected phases of my_sales"),
+            (f"gate check my_sales {DAY} totl --mode daily",
+             "PHASE: expected a phase of mode daily (load, total), got 'totl'"),
+            (f"gate recheck my_sales {DAY} totl", "PHASE: expected one of load, total, got 'totl'"),
+            (f"override grant my_sales {DAY} --phase totl --expires 1h --reason x",
+             "--phase: expected one of load, total, got 'totl'"),
+        ],
+    )  # fmt: skip
+    def test_gets_a_suggestion(self, ways: Pair, line: str, text: str) -> None:
+        for call in (ways.near, ways.far):
+            done = call(*line.split())
+            assert done.code == 2
+            assert done.err.startswith(f"Error: {text}"), done.err
+            assert done.err.endswith("Did you mean 'total'?\n"), done.err
 
 
 class TestWithoutFlows:

@@ -16,6 +16,7 @@ from penstock.core.errors import InvalidInput, SettingsError
 SYNONYMS: Final[Mapping[str, str]] = {
     "config": "config_id",
     "customer_id": "customer",
+    "phases": "phase",
     "pipeline_template": "pipeline",
     "retry_config": "retry",
     "subscription_name": "subscription",

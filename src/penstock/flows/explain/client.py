@@ -11,6 +11,7 @@ from typing import Annotated
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.fields import did_you_mean
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.core.records.parameters import (
@@ -157,7 +158,8 @@ class Diagnostics:
             fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id))
             known = [one.name for one in fact.phases]
             if phase is not None and phase not in known:
-                raise InvalidInput("phase", f"one of {', '.join(known)}", phase)
+                expected = f"one of {', '.join(known)}"
+                raise InvalidInput("phase", expected, phase, did_you_mean(phase, known))
             now = tx.now()
             return cause_tree_record(why_flow(fact, now, phase), now, fact.timezone)
 

@@ -15,7 +15,23 @@ from penstock.recovery.cli.impact import print_impact
 from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, ReplayedFlow
 
 
-@click.command("replay", cls=Command)
+class _Replay(Command):
+    """Suggests --from for a phase that is passed as an argument, as `penstock trigger` takes it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; the error for a third one names the option."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            _, rest, _ = self.make_parser(ctx).parse_args(args=given)
+            if len(rest) != 1:
+                raise
+            message = f"{error.format_message()}. To start with a phase, add --from {rest[0]}."
+            raise click.UsageError(message, ctx) from None
+
+
+@click.command("replay", cls=_Replay)
 @click.argument("pipeline")
 @click.argument("partition")
 @click.option("--from", "phase", metavar="PHASE",
