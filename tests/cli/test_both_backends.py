@@ -480,6 +480,8 @@ class TestKeys:
         result = call("--url", ways.server.url, "runs", "list", "--json")
         assert result.code == 4
         assert json.loads(result.err)["code"] == "auth.required"
+        text = call("--url", ways.server.url, "runs", "list").err
+        assert text.startswith("Error: The API requires a valid API key. Set PENSTOCK_API_KEY to")
 
     def test_the_development_key(self, ways: Pair) -> None:
         """On the same machine, the key file beside the default database is used."""

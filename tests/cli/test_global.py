@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import penstock
 from penstock.cli import cli, errors
-from penstock.cli.app import App
-from penstock.cli.root import COMMANDS
+from penstock.cli.app import App, Command, Group
+from penstock.cli.root import COMMANDS, INSTEAD
 from tests.kits.shell import Shell
 
 
@@ -157,6 +157,31 @@ class TestOptions:
         assert "nowhere.toml" in result.stderr
 
 
+class TestNames:
+    """Names of parameters."""
+
+    def test_no_parameter_shares_a_name_with_a_global_option(self) -> None:
+        """Both would have the same place: the global option would get the command's value."""
+        paths: list[tuple[str, ...]] = []
+
+        def check(command: click.Command, *path: str) -> None:
+            assert isinstance(command, (Command, Group)), path
+            names = {one.name for one in command.global_options}
+            own = [one for one in command.params if one not in command.global_options]
+            assert [one.opts for one in own if one.name in names] == [], path
+            paths.append(path)
+            if isinstance(command, click.Group):
+                context = click.Context(command)
+                for name in command.list_commands(context):
+                    child = command.get_command(context, name)
+                    assert child is not None
+                    check(child, *path, name)
+
+        check(cli)
+        assert ("trigger",) in paths
+        assert ("runs", "list") in paths
+
+
 class TestErrors:
     """Errors are one line or JSON, never a traceback."""
 
@@ -166,6 +191,14 @@ class TestErrors:
             (["nonsense"], "No such command 'nonsense'"),
             (["statsu"], "Did you mean 'status'?"),
             (["runs", "lits"], "Did you mean 'list'?"),
+            (["start"], "No such command 'start'. Did you mean 'up'? See"),
+            (["version"], "No such command 'version'. Did you mean '--version'? See"),
+            (["logs"], "No such command 'logs'. Did you mean 'runs logs RUN'? See"),
+            (["list"], "No such command 'list'. Did you mean 'flows list' or 'runs list'? See"),
+            (
+                ["replay", "nba", "2026-01-30", "totl"],
+                "Got unexpected extra argument (totl). To start with a phase, add --from totl.",
+            ),
             (["runs", "nonsense"], "No such command 'nonsense'"),
             (["runs", "list", "--nonsense"], "No such option"),
             (["runs", "show"], "Missing argument 'RUN_ID'"),
@@ -221,7 +254,7 @@ class TestWrongIds:
             (["why", "no-such-thing"], 2, "penstock subscriptions list"),
             (["why", "hello"], 2, "Add a partition"),
             (["explain", "run_8fy089d6"], 2, "penstock why run_8fy089d6"),
-            (["explain", "hello"], 2, "hello 2025-12-31), or pass a flow id"),
+            (["explain", "hello"], 2, "(penstock explain hello 2025-12-31), or pass a flow id"),
             (["trace", "unknown"], 3, "see `penstock find`"),
             (["topics", "publish", "rosters", "{}"], 3, "penstock topics create"),
             (["subscriptions", "pull", "to-table"], 3, "penstock subscriptions list"),
@@ -252,3 +285,18 @@ def test_unreachable_api() -> None:
     result = CliRunner().invoke(cli, ["status", "--url", "http://127.0.0.1:1"])
     assert result.exit_code == 5
     assert "Check that `penstock up` or `penstock api` is running" in result.stderr
+
+
+def test_words_of_other_programs_lead_to_commands() -> None:
+    """Each suggestion for a word that is no command is itself a command or an option."""
+    context = click.Context(cli)
+    for word, meant in INSTEAD.items():
+        assert word not in COMMANDS
+        for one in meant:
+            name, *more = one.split()
+            if name.startswith("--"):
+                assert CliRunner().invoke(cli, [name]).exit_code == 0
+                continue
+            command = cli.get_command(context, name)
+            assert command is not None, one
+            assert not more or (isinstance(command, click.Group) and more[0] in command.commands)

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from penstock import connect
 from penstock.cli import cli
 from penstock.cli.output import fit_cells
-from tests.cli.shop import hello
+from tests.cli.shop import hello, pair
 
 
 @pytest.fixture
@@ -97,3 +97,29 @@ def test_columns_are_stable(url: str) -> None:
     first = run(url, "runs", "list").output.splitlines()[0].split()
     run(url, "runs", "submit", "hello", "--customer", "acme", "--partition", "2026-01-01")
     assert run(url, "runs", "list").output.splitlines()[0].split() == first
+
+
+def test_unknown_columns_are_refused_with_the_names_of_the_fields(url: str) -> None:
+    """`--columns` takes fields of the result, not the options of the command."""
+    run(url, "runs", "submit", "hello")
+    shown = run(url, "runs", "list", "--columns", "run,state")
+    assert shown.exit_code == 2
+    assert shown.stderr.startswith("Error: --columns: expected columns from run_id, config_id, ")
+    assert shown.stderr.endswith("got 'run'. Did you mean 'run_id'?\n")
+    assert "pipeline_template" in shown.stderr
+    assert run(url, "runs", "list", "--columns", "run_id,pipeline_template").exit_code == 0
+
+
+def test_a_row_does_not_depend_on_other_rows(tmp_path: Path) -> None:
+    """The processor and the attempt of a run are shown, whatever other rows there are."""
+    database = f"sqlite:{tmp_path / 'penstock.db'}"
+    with connect(database) as client:
+        client.register([pair])
+    for name in ("left", "right"):
+        run(database, "runs", "submit", "pair", "--processor", name)
+    first, *_ = run(database, "runs", "list", "--limit", "1").output.splitlines()[1:]
+    both = run(database, "runs", "list", "--limit", "2").output.splitlines()[1:]
+    assert "pair" in first
+    assert first.split() in [line.split() for line in both]
+    assert {"left", "right"} & set(first.split())
+    assert "1" in first.split()

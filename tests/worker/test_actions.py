@@ -191,7 +191,7 @@ def test_calls_are_checked_where_they_are_made(store: Store, clock: VirtualClock
             run.trigger("phased", "2026-13-40")
         with pytest.raises(InvalidInput, match="phases"):
             run.trigger("phased", "2025-01-01", phases=["third"])
-        with pytest.raises(InvalidInput, match="a pipeline with phases"):
+        with pytest.raises(InvalidInput, match="a pipeline that has flows"):
             run.trigger("other")
         with pytest.raises(InvalidInput, match="priority"):
             run.submit("other", parameters={"n": 1}, priority=11)

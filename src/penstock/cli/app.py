@@ -15,7 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -350,6 +350,8 @@ class Group(_Global, click.Group):
     """A group of commands that creates its subcommands as `Command`."""
 
     command_class = Command
+    instead: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """What to suggest for words that are no commands, where the closest name would mislead."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -358,8 +360,11 @@ class Group(_Global, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1) if args else []
+            known, word = self.list_commands(ctx), args[0] if args else ""
+            near = self.instead.get(word) or difflib.get_close_matches(word, known, 1)
             message = error.format_message()
-            if not near or "Did you mean" in message:
+            if word not in self.instead and (not near or "Did you mean" in message):
                 raise
-            raise click.UsageError(f"{message} Did you mean '{near[0]}'?", ctx) from None
+            message = message.partition(" Did you mean")[0]
+            meant = " or ".join(f"'{one}'" for one in near)
+            raise click.UsageError(f"{message} Did you mean {meant}?", ctx) from None

@@ -126,7 +126,11 @@ def missing_partition_error(thing: str) -> InvalidInput:
     elif thing.startswith(RUN_PREFIX):
         fix = f"That is a run: penstock why {thing}"
     else:
-        fix = f"Add a partition (penstock … {thing} 2025-12-31), or pass a flow id; see flows list."
+        command = f"penstock {click.get_current_context().info_name}"
+        fix = (
+            f"Add a partition ({command} {thing} 2025-12-31), or pass a flow id "
+            "(penstock flows list)."
+        )
     return InvalidInput("partition", "a partition such as 2025-12-31", None, fix)
 
 

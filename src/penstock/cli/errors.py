@@ -11,12 +11,14 @@ from typing import Any
 
 import click
 
+from penstock.assembly.settings import KEY_VARIABLE
 from penstock.core.errors import (
     ApiUnavailable,
     IllegalTransition,
     NotFound,
     PenstockError,
     StoreBusy,
+    Unauthorised,
 )
 
 INTERRUPTED = 130
@@ -71,7 +73,7 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     if isinstance(error, PenstockError):
         record = {**error.detail, "code": error.code, "message": error.message}
         fix = _fix(error)
-        text = getattr(error, "text", error.message)
+        text = _text(error)
         if not fix:
             return error.exit_code, record, text
         return error.exit_code, {**record, "fix": fix}, f"{text} {fix}"
@@ -91,10 +93,20 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     return 1, {"code": "internal", "message": message, "fix": fix}, f"{message}\n{fix}"
 
 
+def _text(error: PenstockError) -> str:
+    """Return the message for a person at a terminal, who sets variables and options."""
+    if isinstance(error, Unauthorised):
+        return "The API requires a valid API key."  # the server's message names an HTTP header
+    return str(getattr(error, "text", error.message))
+
+
 def _fix(error: PenstockError) -> str:
     """Return what to do next; empty if there is nothing to add to the error's own message."""
     if isinstance(error, NotFound):
         return _FIXES.get(error.kind, "")
+    if isinstance(error, Unauthorised):
+        made = "`penstock keys create NAME` creates one in the API's database."
+        return f"Set {KEY_VARIABLE} to one; {made}"
     if isinstance(error, StoreBusy):
         return "If it persists, check whether a backup, a shell or another program holds a lock."
     if isinstance(error, ApiUnavailable) and error.message.startswith("cannot reach"):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -208,9 +208,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command → (module below `penstock`, its summary in `penstock --help`)."""
 
+INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
+    "help": ("--help",),
+    "list": ("flows list", "runs list"),
+    "log": ("runs logs RUN",),
+    "logs": ("runs logs RUN",),
+    "serve": ("up",),
+    "start": ("up",),
+    "version": ("--version",),
+}
+"""What other programs call a command → what it is called here."""
+
 
 class RootGroup(Group):
     """The group of all commands; imports a command's module on first use."""
+
+    instead = INSTEAD
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
         """Return every command name, in the order of `COMMANDS`."""

@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.output import print_table
 from penstock.core.errors import InvalidInput
+from penstock.core.fields import did_you_mean
 from penstock.core.records.record import Page, to_json_value
 
 R = TypeVar("R")
@@ -60,7 +61,8 @@ def _names(rows: list[dict[str, Any]], columns: str | None) -> list[str]:
     chosen = [name.strip() for name in columns.split(",") if name.strip()]
     for name in chosen:
         if rows and name not in known:
-            raise InvalidInput("columns", f"columns from {', '.join(known)}", name)
+            meant = did_you_mean(name.lower(), known)
+            raise InvalidInput("columns", f"columns from {', '.join(known)}", name, meant)
     return chosen
 
 

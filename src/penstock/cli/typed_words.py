@@ -14,12 +14,16 @@ import click
 from penstock.core.errors import InvalidInput, SettingsError
 
 SYNONYMS: Final[Mapping[str, str]] = {
+    "config": "config_id",
     "customer_id": "customer",
+    "phases": "phase",
     "pipeline_template": "pipeline",
     "retry_config": "retry",
     "subscription_name": "subscription",
 }
 """API fields whose option on the command line has a different name."""
+VERBATIM: Final = frozenset({"columns"})
+"""Options whose values are fields of the API, which errors about them list."""
 NAMED: Final = frozenset({"limit", "pipeline", "subscription", "topic"})
 """Resources that commands take as NAME."""
 
@@ -42,6 +46,8 @@ def in_typed_words(error: InvalidInput, params: Sequence[click.Parameter]) -> st
         return text  # a setting from a file or the environment: its fix refers to that source
     if head in words and text.startswith(error.field):
         text = f"{words[head]}{' ' if dot else ''}{rest}{text.removeprefix(error.field)}"
+    if head in VERBATIM:
+        return text
     # Single words such as `limit` are also plain English; names of the API have an underscore.
     for name, word in words.items():
         if "_" in name:

@@ -84,7 +84,7 @@ class InvalidInput(PenstockError):
     def __init__(self, field: str, expected: str, got: object, fix: str | None = None) -> None:
         self.field = field
         self.expected = expected
-        self.got = short_repr(got)
+        self.got = "nothing" if got is None else short_repr(got)
         self.fix = fix
         message = f"{field}: expected {expected}, got {self.got}."
         if fix:

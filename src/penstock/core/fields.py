@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import reject_literal_secrets
@@ -29,6 +30,12 @@ def check_customer(value: object, field: str = "customer_id") -> str:
             field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
         )
     return value
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str | None:
+    """Return a question that names the known word closest to an unknown one; None if none is."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else None
 
 
 def parameters_json(value: object, field: str = "parameters") -> str:

@@ -43,7 +43,7 @@ class Thing(Record):
 
 WRONG: list[tuple[Any, str]] = [
     ([], "body: expected an object, got []."),
-    ({}, "name: expected a value, got None. This field is required."),
+    ({}, "name: expected a value, got nothing. This field is required."),
     ({"name": 1}, "name: expected a string, got 1."),
     ({"name": ""}, "name: expected at least 1 characters, got ''."),
     ({"name": "abcdef"}, "name: expected at most 5 characters, got 'abcdef'."),

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import JSON, parse_pairs
+from penstock.cli.arguments import CONFIG, JSON, parse_pairs
 from penstock.client import UseCaseGroups
 from penstock.core.errors import PenstockError
 from penstock.flows.explain.records import CauseEntry
@@ -28,8 +28,8 @@ from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 )
 @click.option(
     "--config-id",
-    "config",
-    metavar="CONFIG",
+    type=CONFIG,
+    metavar="CFG",
     help="Config that the flow belongs to; required if several are active.",
 )
 @click.option("--backfill", is_flag=True, help="Use mode `backfill`, for past data.")
@@ -85,7 +85,7 @@ def _wanted(given: dict[str, Any]) -> FlowRequest:
         customer=given["customer"],
         mode=given["mode"],
         backfill=given["backfill"],
-        config=given["config"],
+        config=given["config_id"],
         force=given["force"],
         keep_older=given["keep_older"],
         no_downstream=given["no_downstream"],

@@ -5,7 +5,7 @@ They are validated here, field by field, before anything is written; `client.flo
 
 from __future__ import annotations
 
-import difflib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
-from penstock.core.fields import check_text, parameters_json
+from penstock.core.fields import check_text, did_you_mean, parameters_json
+from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.entities.report import NOT_REPORTED, EntityReport, everything_report, report_from
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.records import FlowRequest
@@ -54,15 +55,20 @@ class ProcessorReport:
 def check_request(info: PipelineInfo, wanted: FlowRequest) -> None:
     """Validate a request to open a flow, except its parameters, which depend on its config."""
     if not info.has_flow:
-        fix = f"Submit a run instead: penstock runs submit {info.name}."
-        raise InvalidInput("pipeline", "a pipeline with phases", info.name, fix)
+        where = [] if wanted.partition is None else ["--partition", wanted.partition]
+        where += (
+            []
+            if wanted.customer in (None, DEFAULT_CUSTOMER)
+            else ["--customer", str(wanted.customer)]
+        )
+        command = shlex.join(["penstock", "runs", "submit", info.name, *where])
+        fix = f"One processor without needs has runs, not flows. Submit a run: {command}"
+        raise InvalidInput("pipeline", "a pipeline that has flows", info.name, fix)
     known = [phase["name"] for phase in info.definition["phases"]]
     for phase in wanted.phases:
         if phase not in known:
-            near = difflib.get_close_matches(phase, known, n=1)
-            meant = f"Did you mean {near[0]!r}?" if near else None
             expected = f"phases of {info.name} ({', '.join(known)})"
-            raise InvalidInput("phases", expected, phase, meant)
+            raise InvalidInput("phases", expected, phase, did_you_mean(phase, known))
     if wanted.partition is not None:
         check_partition(partition_rule_of(info.definition), wanted.partition)
     if wanted.correlation_id is not None:

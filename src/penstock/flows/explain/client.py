@@ -11,6 +11,7 @@ from typing import Annotated
 
 from penstock.access.store.names import NameResolver, check_limit
 from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.fields import did_you_mean
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.core.records.parameters import (
@@ -27,7 +28,11 @@ from penstock.core.records.record import Meta, Wire
 from penstock.db.store import Transactions, Tx
 from penstock.entities.store import changes_of_entity
 from penstock.flows.explain.entity import parse_entity
-from penstock.flows.explain.explain import explain, explain_missing_flow
+from penstock.flows.explain.explain import (
+    explain,
+    explain_missing_flow,
+    explain_without_flows,
+)
 from penstock.flows.explain.facts import RunFact
 from penstock.flows.explain.from_rows import (
     cause_tree_record,
@@ -51,7 +56,7 @@ from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_get, flow_list
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.runs.store.runs import run_get
-from penstock.schedules.store.configs import config_get
+from penstock.schedules.store.configs import config_get, config_list
 from penstock.tracking.rows import TracedIds
 from penstock.tracking.store.causes import dead_letters_of, messages_of, open_deliveries, traced_ids
 from penstock.tracking.store.executions import executions_outside
@@ -61,6 +66,9 @@ __all__ = ["Diagnostics"]
 TRACE_MAX = 50
 """Maximum number of flows of one cause in a trace; the newest are kept."""
 
+
+CONFIGS_MAX = 3
+"""Maximum number of configs with which a missing flow is suggested."""
 
 LIVE_MAX = 20
 """Maximum number of live runs outside flows in a trace; the newest are kept."""
@@ -126,7 +134,15 @@ class Diagnostics:
             if generation is not None:
                 raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
             check_partition(partition_rule_of(info.definition), partition)
-            nothing = explain_missing_flow(pipeline, partition, customer_id, mode)
+            if info.has_flow:
+                configs = _active_configs(tx, info.pipeline_key, number)
+                nothing = explain_missing_flow(
+                    pipeline, partition, customer_id, mode, configs=configs
+                )
+            else:
+                nothing = explain_without_flows(
+                    pipeline, partition, customer_id, is_customer_known=number is not None
+                )
             return explanation_record(None, nothing, tx.now())
 
         return self._store.read(body)
@@ -142,7 +158,8 @@ class Diagnostics:
             fact = FactLoader(tx, self._names).flow(self._flow(tx, flow_id))
             known = [one.name for one in fact.phases]
             if phase is not None and phase not in known:
-                raise InvalidInput("phase", f"one of {', '.join(known)}", phase)
+                expected = f"one of {', '.join(known)}"
+                raise InvalidInput("phase", expected, phase, did_you_mean(phase, known))
             now = tx.now()
             return cause_tree_record(why_flow(fact, now, phase), now, fact.timezone)
 
@@ -286,6 +303,22 @@ def _outside(
         live_runs=finder.runs([run for run in live if run is not None and run.finished_at is None]),
         dead_letters=dead_letters_of(tx, ids, customer_key),
     )
+
+
+def _active_configs(
+    tx: Tx, pipeline_key: PipelineKey, customer_key: CustomerKey | None
+) -> list[str]:
+    """Return the first active configs of a customer and pipeline."""
+    if customer_key is None:
+        return []
+    found = config_list(
+        tx,
+        customer_key=customer_key,
+        pipeline_key=pipeline_key,
+        is_active=True,
+        limit=CONFIGS_MAX,
+    )
+    return [encode("cfg", one.config_id) for one in found]
 
 
 def _find(

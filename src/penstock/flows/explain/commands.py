@@ -72,9 +72,12 @@ def trigger(
     )
 
 
-def preview_trigger(pipeline: str, partition: str, customer: str, mode: str | None) -> Suggestion:
+def preview_trigger(
+    pipeline: str, partition: str, customer: str, mode: str | None, config_id: str | None = None
+) -> Suggestion:
     """Suggest showing what a trigger would start."""
-    more = [*([] if mode is None else ["--mode", mode]), "--dry-run", *customer_option(customer)]
+    more = [*([] if mode is None else ["--mode", mode]), "--dry-run"]
+    more += [*_config_option(config_id), *customer_option(customer)]
     return suggestion(
         ["trigger", pipeline, partition, *more],
         "see what would start",
@@ -83,6 +86,32 @@ def preview_trigger(pipeline: str, partition: str, customer: str, mode: str | No
         partition=partition,
         customer_id=customer,
         mode=mode,
+        config_id=config_id,
+    )
+
+
+def submit_run(pipeline: str, partition: str, customer: str) -> Suggestion:
+    """Suggest submitting a run of a pipeline that has no flows."""
+    return suggestion(
+        ["runs", "submit", pipeline, "--partition", partition, *customer_option(customer)],
+        "submit a run of this partition",
+        "runs.submit",
+        pipeline_template=pipeline,
+        partition=partition,
+        customer_id=customer,
+    )
+
+
+def runs_of(pipeline: str, partition: str, customer: str) -> Suggestion:
+    """Suggest listing the runs of a partition."""
+    where = ["--customer", customer, "--pipeline", pipeline, "--partition", partition]
+    return suggestion(
+        ["runs", "list", *where],
+        "list its runs",
+        "runs.list_customer",
+        customer_id=customer,
+        pipeline_template=pipeline,
+        partition=partition,
     )
 
 
@@ -124,6 +153,7 @@ def produce_again(flow: FlowFact, made: ProducerFact) -> Suggestion:
         flow.customer,
         phase=made.phase,
         mode=flow.mode,
+        config_id=flow.config,
         does=f"run {made.processor}, which produces {made.table}, again in a new generation",
     )
 

@@ -91,18 +91,45 @@ def explain(flow: FlowFact, now: Micros) -> Explanation:
 
 
 def explain_missing_flow(
-    pipeline: str, partition: str, customer: str, mode: str | None
+    pipeline: str,
+    partition: str,
+    customer: str,
+    mode: str | None,
+    *,
+    configs: Sequence[str] = (),
 ) -> Explanation:
-    """Return the explanation for a partition that has no flow."""
+    """Return the explanation for a partition that has no flow.
+
+    configs: the active ones that a trigger can belong to; with several, it has to name one.
+    """
     where = f"{pipeline} · {partition}" + (f" · {mode}" if mode else "")
+    given = (pipeline, partition, customer)
+    chosen: Sequence[str | None] = configs if len(configs) > 1 else (None,)
+    starts = [
+        commands.trigger(*given, mode=mode, config_id=one, does=_start_text(one)) for one in chosen
+    ]
     return Explanation(
         title=where,
         summary="There is no flow: it was never triggered, or its retention period has passed.",
-        offers=(
-            commands.preview_trigger(pipeline, partition, customer, mode),
-            commands.trigger(pipeline, partition, customer, mode=mode, does="start it now"),
-        ),
+        offers=(commands.preview_trigger(*given, mode, chosen[0]), *starts),
     )
+
+
+def explain_without_flows(
+    pipeline: str, partition: str, customer: str, *, is_customer_known: bool
+) -> Explanation:
+    """Return the explanation for a partition of a pipeline that has runs, but no flows."""
+    given = (pipeline, partition, customer)
+    listed = (commands.runs_of(*given),) if is_customer_known else ()
+    return Explanation(
+        title=f"{pipeline} · {partition}",
+        summary=f"{pipeline} is one processor without needs: it has runs, not flows.",
+        offers=(*listed, commands.submit_run(*given)),
+    )
+
+
+def _start_text(config_id: str | None) -> str:
+    return "start it now" if config_id is None else f"start it now, with the config {config_id}"
 
 
 def title_of(flow: FlowFact) -> str:

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command, Group
-from penstock.cli.arguments import BACKFILL, JSON, confirm, parse_pairs
+from penstock.cli.arguments import BACKFILL, CONFIG, JSON, confirm, parse_pairs
 from penstock.cli.rows import collect
 from penstock.core.clock import SystemClock
 from penstock.recovery.cli.impact import print_impact
@@ -33,7 +33,7 @@ PARTITION_STATES = tuple(state.value for state in PartitionState)
 @click.option("--partition", "partitions", multiple=True, metavar="PARTITION",
               help="A partition, instead of a range; may be repeated.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
-@click.option("--config-id", "config", metavar="CONFIG",
+@click.option("--config-id", type=CONFIG, metavar="CFG",
               help="Config that the flows belong to; required if several are active.")  # fmt: skip
 @click.option("--mode", metavar="NAME", help="Mode of the flows. Defaults to `backfill`.")
 @click.option("--phases", default="", metavar="NAMES",
@@ -93,7 +93,7 @@ def _wanted(given: dict[str, Any]) -> BackfillRequest:
         last=given["last"],
         partitions=list(given["partitions"]),
         customer=given["customer"],
-        config=given["config"],
+        config=given["config_id"],
         mode=given["mode"],
         phases=[part for part in given["phases"].split(",") if part],
         no_downstream=given["no_downstream"],

@@ -8,14 +8,30 @@ import click
 
 from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.arguments import JSON, confirm, parse_pairs, parse_when
+from penstock.cli.arguments import CONFIG, JSON, confirm, parse_pairs, parse_when
 from penstock.core.clock import to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.recovery.cli.impact import print_impact
 from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, ReplayedFlow
 
 
-@click.command("replay", cls=Command)
+class _Replay(Command):
+    """Suggests --from for a phase that is passed as an argument, as `penstock trigger` takes it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; the error for a third one names the option."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            _, rest, _ = self.make_parser(ctx).parse_args(args=given)
+            if len(rest) != 1:
+                raise
+            message = f"{error.format_message()}. To start with a phase, add --from {rest[0]}."
+            raise click.UsageError(message, ctx) from None
+
+
+@click.command("replay", cls=_Replay)
 @click.argument("pipeline")
 @click.argument("partition")
 @click.option("--from", "phase", metavar="PHASE",
@@ -25,7 +41,7 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 @click.option("--entity", "entities", multiple=True, metavar="KIND:ID",
               help="Entity that incremental processors receive; may be repeated.")  # fmt: skip
 @click.option("--customer", metavar="ID", help="Customer id. Defaults to `default`.")
-@click.option("--config-id", "config", metavar="CONFIG",
+@click.option("--config-id", type=CONFIG, metavar="CFG",
               help="Config that the flow belongs to; required if several are active.")  # fmt: skip
 @click.option(
     "--mode",
@@ -74,7 +90,7 @@ def _wanted(given: dict[str, Any]) -> FlowReplay:
         processors=list(given["processors"]),
         entities=_entities(given["entities"]) or None,
         customer=given["customer"],
-        config=given["config"],
+        config=given["config_id"],
         mode=given["mode"],
         force=given["force"],
         no_downstream=given["no_downstream"],

@@ -158,9 +158,6 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
             "Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create"
         )
         return
-    kinds = {(run.pipeline, run.processor) for run in found}
-    names = [pipeline for pipeline, _ in kinds]
-    several = {name for name in names if names.count(name) > 1}
     _print_table(
         (
             "RUN",
@@ -181,8 +178,8 @@ def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> N
                 state_text(run),
                 run.customer,
                 run.pipeline,
-                run.processor if run.pipeline in several else None,
-                run.attempt if run.attempt > 1 else None,
+                run.processor,
+                run.attempt,
                 output.format_time_short(run.occurrence_time, now),
                 run.claimed_by,
                 time_taken(run, now),

@@ -17,6 +17,7 @@ from penstock.access.store.names import (
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.core.clock import DAY, FAR_FUTURE, Micros, request_time
 from penstock.core.errors import DeclarationError, InvalidInput, NotFound
+from penstock.core.fields import did_you_mean
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
     CustomerFilter,
@@ -176,7 +177,8 @@ class Gates:
             info = self._names.pipeline(pipeline, "pipeline", tx)
             phases = [one["name"] for one in info.definition["phases"]]
             if phase is not None and phase not in phases:
-                raise InvalidInput("phase", f"one of {', '.join(phases)}", phase)
+                expected = f"one of {', '.join(phases)}"
+                raise InvalidInput("phase", expected, phase, did_you_mean(phase, phases))
             key = self._names.customer_key(tx, customer)
             if number is not None and flow_get(tx, number, key) is None:
                 raise NotFound("flow", encode("flow", number))
@@ -299,7 +301,8 @@ class Gates:
     def _needs(self, planned: FlowPlan, phase: str, processor: str | None) -> tuple[Need, ...]:
         known = [p.name for p in planned.plan.phases]
         if phase not in known:
-            raise InvalidInput("phase", f"a phase of mode {planned.mode.name}: {known}", phase)
+            expected = f"a phase of mode {planned.mode.name} ({', '.join(known)})"
+            raise InvalidInput("phase", expected, phase, did_you_mean(phase, known))
         if processor is not None:
             # An undeclared processor has no needs, so a misspelled name would proceed.
             names = [

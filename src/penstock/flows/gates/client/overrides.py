@@ -17,6 +17,7 @@ from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.access.store.registry import customer_get, pipeline_get
 from penstock.core.clock import FAR_FUTURE, Micros, request_time
 from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.fields import did_you_mean
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import CustomerFilter, PartitionFilter, PipelineFilter
@@ -327,7 +328,8 @@ def _check_scope(definition: Any, request: OverrideRequest) -> None:
     """Raise InvalidInput for an unknown phase or processor: the override would have no effect."""
     phases = {p["name"]: [one["name"] for one in p["processors"]] for p in definition["phases"]}
     if request.phase is not None and request.phase not in phases:
-        raise InvalidInput("phase", f"one of {', '.join(phases)}", request.phase)
+        meant = did_you_mean(request.phase, phases)
+        raise InvalidInput("phase", f"one of {', '.join(phases)}", request.phase, meant)
     known = phases.get(request.phase or "", [n for names in phases.values() for n in names])
     if request.processor is not None and request.processor not in known:
         raise InvalidInput("processor", f"one of {', '.join(known)}", request.processor)
