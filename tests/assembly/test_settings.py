@@ -14,6 +14,7 @@ from penstock.assembly.settings import (
     SETTINGS,
     api_key_from_environment,
     load,
+    sqlite_path,
 )
 from penstock.assembly.settings.warnings import settings_warnings
 from penstock.bus.push.pusher import PusherOptions
@@ -249,6 +250,28 @@ class TestValues:
         assert error.field == "database_url"
         assert "sqlite:penstock.db" in error.message
         assert "hunter2" not in str(error.detail) + error.message
+
+    @pytest.mark.parametrize("slashes", ["//", "///"])
+    def test_a_file_in_an_unclear_folder_is_refused(self, slashes: str) -> None:
+        """`sqlite:///pen.db` is this folder for some programs, and would be the root folder."""
+        error = refused(database_url=f"sqlite:{slashes}pen.db")
+        assert error.message == (
+            "database_url: expected sqlite:FILE, for example sqlite:penstock.db (in this folder) "
+            f"or sqlite:/data/penstock.db, got 'sqlite:{slashes}pen.db'."
+        )
+
+    @pytest.mark.parametrize(
+        ("url", "path"),
+        [
+            ("sqlite:pen.db", "pen.db"),
+            ("sqlite:./pen.db", "pen.db"),
+            ("sqlite:/data/pen.db", "/data/pen.db"),
+            ("sqlite:////data/pen.db", "/data/pen.db"),
+        ],
+    )
+    def test_a_file(self, url: str, path: str) -> None:
+        """Four slashes are an absolute path for every program."""
+        assert sqlite_path(load({}, overrides={"database_url": url}).database_url) == Path(path)
 
     @pytest.mark.parametrize("text", ["pool = ", "\x00", "pool = 'a'\npool = 'b'"])
     def test_a_file_that_is_not_toml(self, text: str, tmp_path: Path) -> None:

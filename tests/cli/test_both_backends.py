@@ -263,6 +263,8 @@ REFUSED = [
     ("configs create acme hello --cron 61", 2),
     ("configs create acme hello --every 5 --timezone Mars", 2),
     ("configs create acme hello --every 5 --priority 0", 2),
+    ("configs create acme broken --every 5", 2),  # the config `often` has this schedule
+    ("configs create acme broken --every 5 --dry-run", 2),
     ("configs create acme hello --every 5 --retry tries=2", 2),
     ("configs create acme hello --every 5 --param nam=x --dry-run", 2),
     ("configs create a/b hello --every 5", 2),
@@ -299,7 +301,8 @@ WRITES = [
     "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
     "runs submit hello --at 2031-01-01T00:00:00Z",
     "runs submit hello --force --reason drill",
-    "configs create acme hello --every 15 --param name=Ada --retry max_attempts=2 --reason new",
+    "configs create acme hello --every 15 --param name=Ada --retry max_attempts=2 --reason new "
+    "--another",
     "configs create acme hello --cron 5 --dry-run",
     "configs create acme hello --event-topic orders --inactive",
     "configs update {often} --priority {n} --reason because",

@@ -52,6 +52,13 @@ def test_errors(url: str, line: str, text: str) -> None:
         assert name not in shown.stderr
 
 
+@pytest.mark.parametrize("typed", ["0 6 * * mo", "00 6  * * mon-xyz", "0 6 31 feb *"])
+def test_an_invalid_cron_expression_is_shown_as_typed(url: str, typed: str) -> None:
+    """The canonical spelling, in upper case, would not be found in what was typed."""
+    shown = run(url, "configs", "create", "acme", "hello", "--cron", typed)
+    assert (shown.exit_code, f"got '{typed}'" in shown.stderr) == (2, True), shown.stderr
+
+
 def test_json_errors_keep_the_names_of_the_api(url: str) -> None:
     shown = run(url, "configs", "create", "acme", "hello", "--every", "0", "--json")
     assert json.loads(shown.stderr)["field"] == "schedule_interval_minutes"

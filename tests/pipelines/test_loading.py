@@ -62,6 +62,45 @@ def test_each_error_says_how_to_fix_it(
     assert fix in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("text", "ending"),
+    [
+        ("a = 1\n\n\nb = c\n", "NameError: name 'c' is not defined ({name}.py, line 4)"),
+        ("import json\n\njson.loads('')\n", "(char 0) ({name}.py, line 3)"),
+        (
+            "from penstock import Pipeline\np = Pipeline('p', partition='a b')\n",
+            "partition: 'a b' is not a column name ({name}.py, line 2)",
+        ),
+        ("def f():\n    return {{}}['x']\n\nf()\n", "KeyError: 'x' ({name}.py, line 2)"),
+        ("import os\nimport loading_gone\n", "which is not installed ({name}.py, line 2)."),
+        ("x = 1\nif:\n", "SyntaxError: invalid syntax ({name}.py, line 2)"),
+    ],
+)
+def test_a_failed_import_names_the_line(
+    folder: Path, request: pytest.FixtureRequest, text: str, ending: str
+) -> None:
+    """The innermost line of the user's code, not of a library that it calls; once."""
+    name = f"loading_line_{request.node.callspec.indices['text']}"
+    path = write(folder, name, text.replace("{{}}", "{}"))
+    with pytest.raises(InvalidInput) as caught:
+        load_pipelines([str(path)])
+    assert caught.value.message.endswith(ending.format(name=name))
+    assert caught.value.message.count(", line ") == 1
+
+
+def test_a_failed_import_names_the_imported_file(folder: Path) -> None:
+    write(folder, "loading_helper", "\n1 / 0\n")
+    path = write(folder, "loading_main", "import loading_helper\n")
+    with pytest.raises(InvalidInput, match=r"by zero \(loading_helper.py, line 2\)$"):
+        load_pipelines([str(path)])
+
+
+@pytest.mark.parametrize("target", [".", "..", "./", ".shop", ""])
+def test_a_folder_is_not_a_module(target: str) -> None:
+    with pytest.raises(InvalidInput, match=r"a file such as pipeline\.py or a module such as shop"):
+        load_pipelines([target])
+
+
 def test_a_file_needs_a_unique_name(folder: Path) -> None:
     path = write(folder, "json", GOOD.format(name="good"))
     with pytest.raises(InvalidInput, match="rename the file"):

@@ -12,6 +12,7 @@ from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.stored_json import dumps, loads
 from penstock.pipelines.modes import partition_of
 from penstock.pipelines.partition import (
+    DAY_RULE,
     DeclaredPartition,
     PartitionRule,
     check_partition,
@@ -183,6 +184,26 @@ class TestDeclaration:
     def test_errors(self, declare: Any, message: str) -> None:
         with pytest.raises(DeclarationError, match=message):
             declare()
+
+    @pytest.mark.parametrize(
+        ("name", "form"),
+        [("hour", "hour"), ("week", "week"), ("month", "month"), ("Hourly", "hour"),
+         ("weekly", "week"), ("MONTHLY", "month")],
+    )  # fmt: skip
+    def test_the_name_of_another_form_is_not_a_column(self, name: str, form: str) -> None:
+        """`partition="month"` would be days in a column `month`, which the explicit form says."""
+        with pytest.raises(DeclarationError) as caught:
+            Pipeline("p", partition=name)
+        message = caught.value.message
+        assert (
+            f"got '{name}'. For partitions by {form} write partition={form}(\"column\")" in message
+        )
+        explicit = Pipeline("p", partition=day(name))
+        assert (explicit.terms.partition, explicit.terms.rule) == (name, DAY_RULE)
+
+    @pytest.mark.parametrize("name", ["day", "Day", "month_start", "hours"])
+    def test_other_names_are_columns(self, name: str) -> None:
+        assert Pipeline("p", partition=name).terms.partition == name
 
     def test_modes_shift_only_days(self) -> None:
         made = Pipeline("p", partition=month("m"), modes=game_day_modes())

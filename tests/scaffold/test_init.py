@@ -5,11 +5,12 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, contextmanager
+from contextlib import ExitStack, chdir, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,29 @@ def test_the_hint_names_the_steps_of_the_readme(tmp_path: Path) -> None:
     words = ["init", "sales", "--folder", str(tmp_path / "sales")]
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert f"follow README.md: {', '.join(_STEPS).lower()}." in done.output
+
+
+def test_example_data_is_the_same_when_it_is_made_again(tmp_path: Path) -> None:
+    """The rows that are counted are not doubled."""
+    project = Project(tmp_path / "sales", "daily")
+    counted = []
+    for _ in range(2):
+        project.types("python make_data.py")
+        with closing(sqlite3.connect(project.folder / "data.db")) as db:
+            tables = ("till", "open_shops")
+            counted.append([len(db.execute(f"SELECT * FROM {t}").fetchall()) for t in tables])
+    assert counted == [[6, 2], [6, 2]]
+
+
+def test_the_consumer_uses_the_database_of_the_settings(tmp_path: Path) -> None:
+    """The service and `penstock up` use the database that PENSTOCK_DATABASE_URL names."""
+    project = Project(tmp_path / "sales", "consumer")
+    elsewhere = tmp_path / "elsewhere.db"
+    project.env["PENSTOCK_DATABASE_URL"] = f"sqlite:{elsewhere}"
+    with project.runs("python service.py"):
+        pass
+    assert elsewhere.exists()
+    assert not (project.folder / "penstock.db").exists()
 
 
 def test_up_without_pipelines_is_explained(tmp_path: Path) -> None:

@@ -69,6 +69,60 @@ class TestCreate:
         assert shell.json("configs", "list")["items"] == []
 
 
+class TestAnother:
+    """`configs create` refuses a schedule that the customer has already."""
+
+    @pytest.mark.parametrize("more", [(), ("--dry-run",)])
+    def test_the_same_schedule_twice(self, shell: Shell, more: tuple[str, ...]) -> None:
+        """The error names the config that has it and the option that allows a second one."""
+        config_id = create(shell)
+        result = shell("configs", "create", "acme", "hello", "--cron", "00 2  * * *", *DAILY[2:],
+                       *more)  # fmt: skip
+        assert result.code == 2
+        assert result.err.startswith("Error: --cron: expected a schedule that no active config of")
+        for words in (config_id, "each partition would be processed twice", "--another"):
+            assert words in result.err
+        assert len(shell.json("configs", "list")["items"]) == 1
+
+    def test_on_purpose(self, shell: Shell) -> None:
+        assert create(shell) != create(shell, *DAILY, "--another")
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ("--cron", "0 3 * * *", "--timezone", "America/New_York"),
+            ("--cron", "0 2 * * *", "--timezone", "Asia/Tokyo"),
+            ("--every", "15"),
+            ("--event-topic", "orders"),
+            (*DAILY, "--param", "name=Ada"),
+            (*DAILY, "--provider", "AWS"),
+            (*DAILY, "--inactive"),
+        ],
+    )
+    def test_differs(self, shell: Shell, args: tuple[str, ...]) -> None:
+        """Another time, input or state is another schedule."""
+        assert create(shell) != create(shell, *args)
+
+    @pytest.mark.parametrize("args", [("--every", "15"), ("--event-topic", "orders")])
+    def test_other_kinds(self, shell: Shell, args: tuple[str, ...]) -> None:
+        config_id = create(shell, *args, "--priority", "7")
+        result = shell("configs", "create", "acme", "hello", *args)
+        assert (result.code, config_id in result.err) == (2, True), result
+
+    def test_others_do_not_count(self, shell: Shell) -> None:
+        """A config of another customer, and one that is disabled, do not start with it."""
+        create(shell, customer="globex")
+        shell.ok("configs", "disable", create(shell))
+        create(shell)
+
+    def test_not_with_a_file(self, shell: Shell) -> None:
+        """A file says itself what it creates; the option does not apply to it."""
+        text = json.dumps(rows(1))
+        for _ in range(2):
+            shell.ok("configs", "create", "--file", "-", stdin=text)
+        assert shell("configs", "create", "--file", "-", "--another", stdin=text).code == 2
+
+
 def rows(n: int) -> list[dict[str, Any]]:
     return [
         {"customer_id": f"c{i}", "pipeline_template": "hello", "schedule_interval_minutes": 15}

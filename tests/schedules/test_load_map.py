@@ -179,7 +179,7 @@ def test_commands(shell: Shell) -> None:
     """`penstock schedules load` and `jitter`."""
     assert "Nothing is scheduled" in shell.ok("schedules", "load")
     for _ in range(3):
-        shell.ok("configs", "create", "acme", "hello", "--cron", "0 2 * * *")
+        shell.ok("configs", "create", "acme", "hello", "--cron", "0 2 * * *", "--another")
     assert "at most 3 in a minute" in shell.ok("schedules", "load")
     assert "may be 15m late" in shell.ok("customers", "set", "acme", "--start-tolerance", "15m")
     planned = shell.json("schedules", "jitter", "--above", "2", "--dry-run")["result"]

@@ -52,6 +52,26 @@ def test_every_page_fits_a_phone_and_raises_no_complaint(stage: Stage) -> None:
             assert wide <= PHONE["width"], (path, wide)
 
 
+HEAD = """() => {
+  const edges = (found) => document.querySelector('main > .head' + found)?.getBoundingClientRect();
+  const [head, title, acts, sub] = ['', ' h1', ' .acts', ' .sub'].map(edges);
+  return {gap: head.right - acts.right, above: !sub || sub.top >= title.bottom,
+          lines: title.height / 28};
+}"""
+
+
+@pytest.mark.parametrize("width", [1000, 1400, 1900])
+def test_the_buttons_are_at_the_right_of_the_heading(stage: Stage, width: int) -> None:
+    """The summary is below them, however short it is; it does not narrow the heading."""
+    with stage.windows.window(viewport={"width": width, "height": 900}) as screen:
+        for path in ("/", "/grid?pipeline=daily&customer=acme", f"/flows/{stage.acme.flows.flow}"):
+            screen.open(path)
+            seen = screen.page.evaluate(HEAD)
+            assert (seen["gap"], seen["above"]) == (0, True), (path, seen)
+            if path.startswith("/grid"):
+                assert seen["lines"] == 1, seen
+
+
 def test_replay_by_mouse(stage: Stage) -> None:
     dead = stage.dead_letters()[0]
     with stage.windows.window() as screen:

@@ -7,7 +7,10 @@ failure is reported with the target's name and the original error; none is swall
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +43,9 @@ def load_pipelines(targets: Sequence[str]) -> list[Pipeline]:
 def load_module(target: str) -> ModuleType:
     """Import `package.module` or `path/to/file.py`; raise InvalidInput if it cannot be imported."""
     where = target.partition(":")[0]
+    if not where or (where.startswith(".") and not where.endswith(".py")):
+        expected = "a file such as pipeline.py or a module such as shop.pipeline"
+        raise InvalidInput(FIELD, expected, target)
     if where.endswith(".py"):
         return _import_file(target, Path(where))
     return _import_module(target, where)
@@ -93,8 +99,25 @@ def _import_module(target: str, name: str) -> ModuleType:
         if name == missing or name.startswith(f"{missing}."):
             fix = f"There is no module {missing!r} on the path; run where Python can import it."
             raise InvalidInput(FIELD, "a module that can be imported", target, fix) from error
-        fix = f"It imports {missing!r}, which is not installed."
+        fix = f"It imports {missing!r}, which is not installed{_position(error)}."
         raise InvalidInput(FIELD, "a module that can be imported", target, fix) from error
     except Exception as error:
-        fix = f"Its import failed: {type(error).__name__}: {error}"
+        position = "" if isinstance(error, SyntaxError) else _position(error)  # it has its own
+        fix = f"Its import failed: {type(error).__name__}: {str(error).removesuffix('.')}{position}"
         raise InvalidInput(FIELD, "a module that can be imported", target, fix) from error
+
+
+def _position(error: Exception) -> str:
+    """Return the file and line of the innermost frame in the user's code; empty if it has none."""
+    installed = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
+    standard = f"{Path(os.__file__).parent}{os.sep}"
+    skipped = ("<", f"{Path(__file__).parents[1]}{os.sep}")
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(skipped)
+        and (frame.filename.startswith(installed) or not frame.filename.startswith(standard))
+    ]
+    own = [frame for frame in frames if not frame.filename.startswith(installed)]
+    found = (own or frames)[-1:]
+    return "".join(f" ({Path(one.filename).name}, line {one.lineno})" for one in found)

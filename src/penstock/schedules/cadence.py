@@ -19,7 +19,7 @@ from typing import Final
 from cronsim import CronSim, CronSimError
 
 from penstock.core.clock import DAY, SECOND, Micros
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, short_repr
 from penstock.core.utc_offsets import check_timezone
 from penstock.schedules.cron import occurrences
 from penstock.schedules.cron.expression import CronExpression, normalise
@@ -93,7 +93,13 @@ def every(interval_us: Micros, field: str = "schedule_interval_minutes") -> Cade
 
 def parse(text: object, field: str = "schedule_cron") -> CronExpression:
     """Return the parsed expression; InvalidInput names the invalid field and what is allowed."""
-    return _parse(normalise(text, field), field)
+    normal = normalise(text, field)
+    try:
+        return _parse(normal, field)
+    except InvalidInput as error:
+        if error.got != short_repr(normal):
+            raise
+        raise InvalidInput(field, error.expected, text, error.fix) from None
 
 
 def next_after(cadence: Cadence, t: Micros, anchor: Micros = 0) -> Micros:

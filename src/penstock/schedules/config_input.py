@@ -57,6 +57,10 @@ class ConfigInput:
     jitter_us: int = 0
     is_active: bool = True
 
+    def starts_the_same(self, other: ConfigInput) -> bool:
+        """Return whether both start the same pipeline at the same times with the same input."""
+        return _starts(self) == _starts(other)
+
 
 FIELDS = (
     "pipeline_template", "provider", "domain", "schedule_type", "schedule_cron",
@@ -123,6 +127,21 @@ def parse_config_input(given: Mapping[str, Any], base: ConfigInput | None = None
         is_active=_flag(given, "is_active", draft.is_active),
     )
     return _with_schedule(given, draft)
+
+
+def _starts(draft: ConfigInput) -> tuple[object, ...]:
+    """Return the fields that decide when a config starts, and with which input."""
+    return (
+        draft.pipeline,
+        draft.provider,
+        draft.domain,
+        draft.cadence,
+        draft.timezone,
+        draft.event_topic,
+        draft.event_filter,
+        draft.event_mapping,
+        json.loads(draft.parameters),
+    )
 
 
 def _with_schedule(given: Mapping[str, Any], draft: ConfigInput) -> ConfigInput:

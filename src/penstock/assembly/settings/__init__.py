@@ -374,7 +374,7 @@ def api_key_from_environment(environment: Mapping[str, str]) -> str | None:
 def sqlite_path(url: str) -> Path | str:
     """Return the file of a sqlite: URL, or `:memory:`."""
     path = url.removeprefix("sqlite:")
-    path = path.removeprefix("//") if path.startswith("///") else path
+    path = path.removeprefix("///") if path.startswith("////") else path
     if not path:
         raise SettingsError("database_url", "a file after sqlite:", url, "sqlite:penstock.db")
     return ":memory:" if path == ":memory:" else Path(path).expanduser()

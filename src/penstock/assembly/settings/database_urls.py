@@ -18,6 +18,7 @@ def check_database_url(url: str) -> None:
             "For a file in this folder: sqlite:penstock.db",
         )
     if url.startswith("sqlite:"):
+        _check_sqlite_url(url)
         return
     check_postgres_url("database_url", url)
     attrs = parse_postgres_url(url).session_attrs
@@ -27,6 +28,21 @@ def check_database_url(url: str) -> None:
             f"a server that accepts writes (target_session_attrs {', '.join(WRITABLE)})",
             f"target_session_attrs={attrs}",
             "Use read-write, which finds the primary among several hosts.",
+        )
+
+
+def _check_sqlite_url(url: str) -> None:
+    """Raise SettingsError for `sqlite://name` and `sqlite:///name`, whose folder is unclear.
+
+    Other programs take the second for a file in this folder; as a path it is in the root folder.
+    """
+    slashes = len(url) - len(url.removeprefix("sqlite:").lstrip("/")) - len("sqlite:")
+    if slashes in (2, 3):
+        raise SettingsError(
+            "database_url",
+            "sqlite:FILE, for example sqlite:penstock.db (in this folder) or "
+            "sqlite:/data/penstock.db",
+            url,
         )
 
 

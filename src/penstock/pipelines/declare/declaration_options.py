@@ -59,7 +59,8 @@ class PipelineOptions(TypedDict, total=False):
     partition: str | DeclaredPartition | PartitionDeclarer
     """Form of the partitions: day("column"), hour(...), week(...), month(...) or text(...). The
     column holds the partition, for every dependency that does not name its own; a plain column name
-    means day(column). Default: none; the partition of a scheduled flow is then its scheduled time.
+    means day(column), except the names of the other forms. Default: none; the partition of a
+    scheduled flow is then its scheduled time.
     """
     warehouse: str
     """Warehouse that gates probe: an address such as "duckdb:season.duckdb", or a configured name.
@@ -245,8 +246,23 @@ def _column(value: Any, word: str, where: str) -> str:
     return value
 
 
+_FORMS: Final[Mapping[str, str]] = {
+    "hour": "hour", "hourly": "hour", "week": "week", "weekly": "week",
+    "month": "month", "monthly": "month",
+}  # fmt: skip
+"""Texts that name a form of partitions, not of days: as a column name they are a mistake."""
+
+
 def _partition(value: Any, word: str, where: str) -> DeclaredPartition:
     if isinstance(value, str):
+        form = _FORMS.get(value.lower())
+        if form is not None:
+            raise DeclarationError(
+                f"{where}: {word}: expected day(...), hour(...), week(...), month(...), text(...) "
+                f"or the name of a column with days, got {value!r}. For partitions by {form} "
+                f'write partition={form}("column"); for days in a column of this name, '
+                f'partition=day("{value}").'
+            )
         value = day(value)
     elif value in (day, hour, week, month, text):
         value = value()

@@ -17,11 +17,13 @@ import msgspec
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON, MINUTES, parse_pairs, read_records
-from penstock.core.errors import Conflict, InvalidInput, PenstockError
+from penstock.cli.rows import collect
+from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
-from penstock.core.records.record import Page
+from penstock.core.records.record import Page, to_json_value
 from penstock.core.records.validation import convert_input
 from penstock.schedules.cadence import CatchUp, Overlap
+from penstock.schedules.config_input import given_fields, parse_config_input
 from penstock.schedules.records import (
     BulkOutcome,
     Config,
@@ -146,6 +148,8 @@ def given_config_fields(given: dict[str, Any]) -> dict[str, Any]:
 @click.option("--inactive", is_flag=True, help="Create the config disabled.")
 @click.option("--file", "file", type=click.Path(path_type=Path), metavar="FILE",
               help="Create many: JSON, JSON lines or TOML [[configs]]; - is stdin.")  # fmt: skip
+@click.option("--another", is_flag=True,
+              help="Create it although an active config has the same schedule.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Validate only; create nothing.")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the audit trail.")
 @click.pass_obj
@@ -163,6 +167,8 @@ def create(app: App, /, **given: Any) -> None:
     with app.connect() as client, api_names():
         if given["file"] or given["dry_run"]:
             _check(client, configs, wanted, places)
+        if not (given["file"] or given["another"] or given["inactive"]):
+            _check_new(client, configs[0])
         if given["dry_run"]:
             pipelines = {config.pipeline for config in configs}
             record = {"checked": len(configs), "created": 0}
@@ -237,6 +243,37 @@ def _check(
                 raise _placed(start + outcome.index, _refusal(outcome), wanted, places)
 
 
+def _check_new(client: UseCaseGroups, config: NewConfig) -> None:
+    """Raise InvalidInput if an active config of the customer starts the same."""
+    draft = parse_config_input(given_fields(config))
+    try:
+        page = collect(
+            lambda n, at: client.configs.list(
+                customer=config.customer, pipeline=config.pipeline, is_active=True,
+                limit=n, cursor=at,
+            ),
+            BULK_MAX,
+        )  # fmt: skip
+    except NotFound:  # the customer's first config creates the customer
+        return
+    same = (old.config_id for old in page.items
+            if draft.starts_the_same(parse_config_input(given_fields(old))))  # fmt: skip
+    config_id = next(same, None)
+    if config_id is None:
+        return
+    names = ("schedule_cron", "schedule_interval_minutes", "event_topic")
+    given = to_json_value(config)
+    name = next(name for name in names if given.get(name) is not None)
+    raise InvalidInput(
+        name,
+        f"a schedule that no active config of {config.pipeline} for {config.customer} has with "
+        "the same parameters",
+        given[name],
+        f"{config_id} has it, so each partition would be processed twice. Change that one with "
+        f"`penstock configs update {config_id}`, or add --another to create a second one.",
+    )
+
+
 def _refusal(outcome: BulkOutcome) -> PenstockError:
     # Imported here because only a refused config needs it.
     from penstock.remote.problems import error_from_code
@@ -274,7 +311,10 @@ def _from_flags(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
 
 def _from_file(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
     """Read the configs of the file, and the location of each one in it."""
-    also = [*given_config_fields(given), *(n for n in ("customer", "pipeline") if given[n])]
+    also = [
+        *given_config_fields(given),
+        *(n for n in ("customer", "pipeline", "another") if given[n]),
+    ]
     if also:
         raise InvalidInput("file", "no other fields with --file", ", ".join(also))
     wanted: GivenConfigs = []

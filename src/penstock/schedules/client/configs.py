@@ -309,12 +309,12 @@ def _check_partitions(draft: ConfigInput, definition: Mapping[str, Any]) -> None
     if repeated_partition(draft.cadence, rule) is None:
         return
     is_cron = draft.cadence.cron is not None
-    interval_us = draft.cadence.interval_us
+    minutes = (draft.cadence.interval_us or 0) / MINUTE
     raise InvalidInput(
         "cron" if is_cron else "interval",
         f"at most one occurrence per {rule.kind}, because {draft.pipeline} has partitions by "
         f"{rule.kind}",
-        draft.cadence.cron if is_cron else (interval_us or 0) / MINUTE,
+        draft.cadence.cron if is_cron else int(minutes) if minutes.is_integer() else minutes,
         f"To process a partition several times, declare {rule.kind}(..., repeats=True) in the "
         "pipeline; for smaller partitions, declare hour(...) or text(...).",
     )
