@@ -328,7 +328,7 @@ class RunDetail(Record):
     run: Run
     """Identity, state and result of the run."""
     attempts: list[Run]
-    """Other ended attempts of the same chain, oldest first."""
+    """Other attempts of the same chain, oldest first; the last one may wait or execute."""
     journal: list[JournalEntry]
     """Journal of the run's state changes and actions."""
     progress: RunProgress | None

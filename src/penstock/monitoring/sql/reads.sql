@@ -87,6 +87,13 @@ WHERE h.run_id = :root OR (h.run_id > :root AND h.root_run_id = :root
     AND h.customer = :customer AND h.slot = :slot)
 ORDER BY h.run_id LIMIT 100;
 
+-- name: run_live_retry
+-- The attempt of a chain that waits or executes, other than the given run; there is at most one.
+-- scope: system (the caller has checked the run)
+SELECT {{live_columns}} {{live_joins}}
+WHERE r.customer = :customer AND r.slot = :slot AND r.root_run_id = :root AND r.run_id <> :run_id
+LIMIT 1;
+
 -- name: run_progress_get
 -- Live progress of a run.
 -- scope: system (the caller has checked the run)

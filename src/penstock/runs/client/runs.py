@@ -81,6 +81,7 @@ from penstock.runs.store.logs import run_log_list
 from penstock.runs.store.runs import (
     run_chain,
     run_get,
+    run_live_retry,
 )
 from penstock.runs.store.similar import run_similar
 
@@ -163,11 +164,12 @@ class Runs:
             assert owner is not None
             progress = progress_get(tx, row.run_id)
             attempts = [one for one in run_chain(tx, row, owner) if one.run_id != row.run_id]
+            live = run_live_retry(tx, row, owner)
             state = state_get(tx, row.root_run_id or row.run_id, row.parent_run_id)
             return RunDetail(
                 run=run_record(row),
                 **_outlook(tx, row, self._names.customer_key(tx, None)),
-                attempts=[run_record(one) for one in attempts],
+                attempts=[run_record(one) for one in (*attempts, live) if one is not None],
                 journal=[journal_record(entry) for entry in journal_for(tx, "run", row.run_id)],
                 progress=None if progress is None else progress_record(*progress),
                 actions=[action_record(one) for one in action_list(tx, row.run_id)],

@@ -171,6 +171,14 @@ def run_chain(tx: Tx, run: RunRow, customer_key: CustomerKey) -> list[RunRow]:
     return [run_of_row(row) for row in tx.rows("run_chain", params)]
 
 
+def run_live_retry(tx: Tx, run: RunRow, customer_key: CustomerKey) -> RunRow | None:
+    """Return the attempt of a run's chain that waits or executes, other than the run itself."""
+    params = {"root": run.root_run_id or run.run_id, "customer": customer_key,
+              "slot": run.occurrence_time, "run_id": run.run_id}  # fmt: skip
+    row = first(tx.rows("run_live_retry", params))
+    return None if row is None else run_of_row(row)
+
+
 def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
     """Remove a pending run from the queue. Return the token with which it can be ended."""
     row = first(tx.rows("run_cancel_pending", {"run_id": run_id}))
