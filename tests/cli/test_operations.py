@@ -339,6 +339,6 @@ class TestDoctor:
 
     def test_conflicting_settings(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Warnings about settings are shown."""
-        monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "20s")
+        monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "12s")
         found = [c for c in shell.json("doctor")["checks"] if c["check"] == "settings"]
         assert found[0]["verdict"] == "WARN"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from penstock.core.clock import from_datetime
@@ -22,8 +22,14 @@ def is_silent(session: Session, as_of: datetime) -> bool:
 
 
 def live_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session]:
-    """Return the workers that send their heartbeats."""
-    return [s for s in sessions if s.kind == "worker" and not is_silent(s, as_of)]
+    """Return the workers whose lease has not ended, those that miss heartbeats included."""
+    return [s for s in sessions if s.kind == "worker" and s.lease_until >= as_of]
+
+
+def describe_live(live: Sequence[Session], as_of: datetime) -> str:
+    """Say how many of the live workers miss heartbeats; empty if none does."""
+    silent = sum(1 for one in live if is_silent(one, as_of))
+    return f", {silent:,} of them silent" if silent else ""
 
 
 def silent_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session]:
@@ -57,12 +63,16 @@ def overdue(overview: Overview) -> timedelta:
     return late if late > GRACE else timedelta(0)
 
 
-def unclaimed(overview: Overview, workers: Iterable[Session]) -> timedelta:
+def unclaimed(overview: Overview, sessions: Iterable[Session]) -> timedelta:
     """Return how long ready runs have waited while a worker has capacity.
 
-    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE`.
+    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE`. One that misses
+    heartbeats may have ended: its capacity does not count.
     """
-    is_free = any(not s.is_draining and s.held < s.concurrency for s in workers)
+    is_free = any(
+        not one.is_draining and one.held < one.concurrency and not is_silent(one, overview.as_of)
+        for one in live_workers(sessions, overview.as_of)
+    )
     if not overview.ready_runs or overview.oldest_ready_at is None or not is_free:
         return timedelta(0)
     waited = overview.as_of - overview.oldest_ready_at

@@ -85,7 +85,7 @@ class HeartbeatFact:
     """
 
     def is_overdue(self, now: Micros) -> bool:
-        """Whether the worker misses heartbeats; its lease is meant to last for three of them."""
+        """Whether the worker misses heartbeats: settings have it send two or more in a lease."""
         if self.until_at is None:
             return True
         return self.at is not None and now - self.at > (self.until_at - self.at) // 2

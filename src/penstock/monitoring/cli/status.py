@@ -23,7 +23,6 @@ from penstock.monitoring.stalls import (
     NO_CAPABLE_WORKER,
     describe_missed_heartbeats,
     is_silent,
-    live_workers,
     overdue,
     silent_workers,
     unclaimed,
@@ -118,7 +117,7 @@ def _warnings(overview: Overview, sessions: Sequence[Session]) -> list[str]:
         for one in silent_workers(sessions, overview.as_of)
     ]
     late = overdue(overview)
-    waits = unclaimed(overview, live_workers(sessions, overview.as_of))
+    waits = unclaimed(overview, sessions)
     if late:
         found.append(f"Next occurrence overdue by {output.format_span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip

@@ -13,6 +13,7 @@ from penstock.flows.explain.times import format_span
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import (
     NO_CAPABLE_WORKER,
+    describe_live,
     describe_missed_heartbeats,
     live_workers,
     overdue,
@@ -78,7 +79,7 @@ def _check(check: str, verdict: Verdict, says: str, fix: str | None = None) -> S
 
 def _workers(seen: Observed) -> SystemCheck:
     overview, live = seen.overview, _live(seen)
-    waits = unclaimed(overview, live)
+    waits = unclaimed(overview, seen.sessions)
     if waits:
         says = (
             f"{_plural(overview.ready_runs, 'run')} ready for up to {_span(waits)}, workers idle: "
@@ -87,7 +88,8 @@ def _workers(seen: Observed) -> SystemCheck:
         return _check("workers", "WARN", says, WORKER)
     if live:
         concurrency = sum(one.concurrency for one in live)
-        says = f"{_plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
+        late = describe_live(live, overview.as_of)
+        says = f"{_plural(len(live), 'worker')} alive{late}, total concurrency {concurrency:,}"
         return _check("workers", "OK", says)
     if overview.ready_runs:
         says = f"none alive, {_plural(overview.ready_runs, 'run')} ready"
@@ -150,7 +152,7 @@ def _pools(seen: Observed) -> Iterator[SystemCheck]:
         yield _check("pools", "FAIL" if is_served else "WARN", says, fix)
     if not unserved:
         says = "every pool with ready runs has a worker"
-        if unclaimed(seen.overview, _live(seen)):
+        if unclaimed(seen.overview, seen.sessions):
             says += ", but none claims them: see workers"
         yield _check("pools", "OK", says)
 
@@ -161,7 +163,7 @@ def _backlog(seen: Observed) -> SystemCheck:
     waits = timedelta(0) if oldest is None or not ready else overview.as_of - oldest
     if waits > OLD_READY:
         says = f"{_plural(ready, 'run')} ready, the oldest for {_span(waits)}"
-        is_idle = unclaimed(overview, _live(seen))
+        is_idle = unclaimed(overview, seen.sessions)
         more = "Add workers or raise their concurrency: penstock worker --slots 20"
         fix = WORKER if is_idle else more
         return _check("backlog", "WARN", says, fix)
