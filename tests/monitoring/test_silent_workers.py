@@ -113,6 +113,7 @@ class TestChecks:
         found = checks(harness)
         worker = "penstock worker --pipelines my_pipelines.py"
         assert found["workers"][0].fix == worker
+        assert "their processors (pipeline nightly): start one" in found["workers"][0].says
         assert found["pools"][0].says.endswith(", but none claims them: see workers")
         harness.clock.advance(11 * MINUTE)
         assert checks(harness)["backlog"][0].fix == worker

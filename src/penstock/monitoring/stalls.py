@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from penstock.core.clock import from_datetime
-from penstock.flows.explain.facts import HeartbeatFact
+from penstock.flows.explain.facts import CLAIM_GRACE_US, HeartbeatFact
 from penstock.flows.explain.times import LocalClock
 from penstock.monitoring.records import Overview, Session
 
-GRACE = timedelta(seconds=15)
-NO_CAPABLE_WORKER = "no live worker seems to have their processors: start one with --pipelines"
-"""Explanation for ready runs that are not claimed although a worker has capacity."""
+GRACE = timedelta(microseconds=CLAIM_GRACE_US)
+OLDEST_READ = 20
+"""Number of the oldest ready runs whose pipelines are named."""
+PIPELINES_NAMED = 3
 
 
 def is_silent(session: Session, as_of: datetime) -> bool:
@@ -53,6 +54,18 @@ def describe_missed_heartbeats(worker: Session, as_of: datetime) -> str:
         f"{runs if worker.held else 'it holds no runs and will be removed'} {when} "
         "unless it reports"
     )
+
+
+def describe_incapable(pipelines: Iterable[str]) -> str:
+    """Say why ready runs are not claimed although a worker has capacity.
+
+    pipelines: those of the oldest ready runs.
+    """
+    names = list(dict.fromkeys(pipelines))
+    more = ", …" if len(names) > PIPELINES_NAMED else ""
+    what = "pipeline" if len(names) == 1 else "pipelines"
+    named = f" ({what} {', '.join(names[:PIPELINES_NAMED])}{more})" if names else ""
+    return f"no live worker seems to have their processors{named}: start one with --pipelines"
 
 
 def overdue(overview: Overview) -> timedelta:

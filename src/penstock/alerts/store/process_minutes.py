@@ -43,7 +43,9 @@ def measure_processes(tx: Tx, now: Micros) -> list[Measurement]:
             checks[int(bucket)] = checks.get(int(bucket), 0) + int(n)
     found = _shares(recent, "5xx")
     if rejected.get("4xx", 0) >= REJECTIONS_MIN:
-        found += _shares(rejected, "4xx", most=max(sorted(routes), key=routes.__getitem__, default="4xx"))
+        found += _shares(
+            rejected, "4xx", most=max(sorted(routes), key=routes.__getitem__, default="4xx")
+        )
     if recent.get("5xx"):
         facts = {"errors": recent["5xx"], "requests": sum(recent.values())}
         found.append(Measurement(metric="http_5xx", value=float(recent["5xx"]), facts=facts))

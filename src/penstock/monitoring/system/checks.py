@@ -12,7 +12,7 @@ from penstock.core.naming import is_http_pool
 from penstock.flows.explain.times import format_span
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import (
-    NO_CAPABLE_WORKER,
+    describe_incapable,
     describe_live,
     describe_missed_heartbeats,
     live_workers,
@@ -50,6 +50,8 @@ class Observed:
     """Number of open alerts that are HIGH or worse."""
     pauses: Sequence[str]
     """Scopes of the pauses."""
+    unclaimed_pipelines: Sequence[str] = ()
+    """Pipelines of the oldest ready runs, if a worker with capacity does not claim them."""
 
 
 def is_late(now: Micros, ticked_at: Micros, interval_us: int) -> bool:
@@ -83,7 +85,7 @@ def _workers(seen: Observed) -> SystemCheck:
     if waits:
         says = (
             f"{_plural(overview.ready_runs, 'run')} ready for up to {_span(waits)}, workers idle: "
-            f"{NO_CAPABLE_WORKER}"
+            f"{describe_incapable(seen.unclaimed_pipelines)}"
         )
         return _check("workers", "WARN", says, WORKER)
     if live:
