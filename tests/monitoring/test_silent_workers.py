@@ -86,8 +86,11 @@ class TestChecks:
             "1 worker alive, 1 of them silent, total concurrency 5",
         )
         harness.clock.advance(11 * SECOND)
-        assert (found := checks(harness)["workers"][0]).verdict == "FAIL"
-        assert found.says == "none alive, 1 run ready"
+        found = checks(harness)
+        assert (found["workers"][0].verdict, found["workers"][0].says) == (
+            "FAIL",
+            "none alive, 1 run ready",
+        )
 
     def test_many(self, harness: Harness) -> None:
         """A machine with many workers was lost: the first ones are named, the others counted."""

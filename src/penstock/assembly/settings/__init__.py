@@ -102,9 +102,7 @@ class Settings:
     session_lease: int = _duration(
         "30s", "Time without a heartbeat after which a worker is considered dead.", low=5
     )
-    session_beat: int = _duration(
-        "10s", "Interval of a worker's heartbeats, less than half of session_lease.", low=0.5
-    )
+    session_beat: int = _duration("10s", "Interval of heartbeats, under half the lease.", low=0.5)
     drain: int = _duration("30s", "Time for active runs and requests when a process stops.", low=0)
     scheduler_batch: int = _setting(
         5_000, "Maximum number of configs started per transaction.", low=1, high=100_000

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from penstock.access.store.names import NameResolver, PipelineInfo
+from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.db.store import Tx
@@ -190,7 +191,7 @@ class FactLoader:
             if is_bound or not is_ready
             else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),
             workers=None if workers is None else len(workers),
-            is_unclaimed=not is_external and self._is_unclaimed(run, workers or ()),
+            is_unclaimed=not is_external and _is_unclaimed(run, workers or (), self._tx.now()),
             pauses=self.pauses_of(run.customer_id, run.pipeline, run.config_id)
             if waits == "paused"
             else (),
@@ -301,17 +302,6 @@ class FactLoader:
             self._workers = [one for one in session_list(self._tx) if one.kind == "worker"]
         return [one for one in self._workers if (one.pool or "") == pool]
 
-    def _is_unclaimed(self, run: RunRow, workers: Iterable[SessionRow]) -> bool:
-        now = self._tx.now()
-        if now - max(run.state_at, run.scheduled_time) <= CLAIM_GRACE_US:
-            return False
-        return any(
-            not one.is_draining
-            and one.held < one.concurrency
-            and not HeartbeatFact(at=one.heartbeat_at, until_at=one.until_at).is_overdue(now)
-            for one in workers
-        )
-
     def pauses_of(
         self, customer_id: str, pipeline: str, config_id: int | None
     ) -> tuple[PauseFact, ...]:
@@ -401,6 +391,18 @@ class _Parts:
             failures=tuple(tried),
             items=items,
         )
+
+
+def _is_unclaimed(run: RunRow, workers: Iterable[SessionRow], now: Micros) -> bool:
+    """Return whether a worker with capacity has left a ready run unclaimed for too long."""
+    if now - max(run.state_at, run.scheduled_time) <= CLAIM_GRACE_US:
+        return False
+    return any(
+        not one.is_draining
+        and one.held < one.concurrency
+        and not HeartbeatFact(at=one.heartbeat_at, until_at=one.until_at).is_overdue(now)
+        for one in workers
+    )
 
 
 def _one_of_each(runs: Iterable[RunRow]) -> dict[tuple[str, str], RunRow]:
