@@ -24,7 +24,7 @@ from penstock.core.errors import StoreUnavailable
 from penstock.flows.records import FlowRequest
 from penstock.runs.records import Submission
 from penstock.schedules.records import Config
-from tests.alerts.drills import DATA_DRILLS, Drill, publish, subscribe
+from tests.alerts.drills import DATA_DRILLS, Drill, publish, serve, subscribe
 from tests.alerts.kit import declared
 from tests.kits.client_harness import Harness
 from tests.kits.commands import execute, perform
@@ -304,6 +304,27 @@ def test_a_healthy_day(harness: Harness) -> None:
         harness.client.subscriptions.ack("reader", [one.ack_id for one in found])
         one.run_once()
     assert harness.client.alerts.list().items == []
+
+
+def test_mistyped_keys_are_no_rejections(harness: Harness) -> None:
+    """Fewer than 20 rejected requests fire nothing, nor do wrong keys in the form of the login.
+
+    The alert names the route and the status of most rejections.
+    """
+    one = evaluator(harness)
+    serve(harness, _200=42, _400=19)
+    serve(harness, "POST /login", _401=40)
+    one.run_once()
+    assert not fired(harness, "api_rejections")
+    serve(harness, "GET /runs", _401=21, _403=3)
+    harness.clock.advance(STEP_US)
+    one.run_once()
+    (alert,) = fired(harness, "api_rejections")
+    assert alert.severity == "CRITICAL"
+    assert alert.message.endswith(
+        "43 of 125 requests to the API were rejected in 10 minutes, most often 401 for GET /runs"
+    )
+    assert alert.command == "penstock keys list --all"
 
 
 def test_local_measurements_and_settings(harness: Harness) -> None:

@@ -228,7 +228,8 @@ class TestValues:
             ("database_url", {}, "a string"),
             ("log_format", "xml", "human or json"),
             ("log_level", "loud", "debug, info, warning or error"),
-            ("session_beat", "30s", "less than session_lease"),
+            ("session_beat", "30s", "less than half of session_lease (30s)"),
+            ("session_beat", "15s", "less than half of session_lease (30s)"),
         ],
     )
     def test_a_bad_value_names_its_setting(self, name: str, value: Any, expected: str) -> None:

@@ -316,7 +316,7 @@ class TestDoctor:
         assert found["workers"]["verdict"] == found["scheduler"]["verdict"] == "WARN"
         assert "no live worker seems to have their processors" in found["workers"]["says"]
         assert "overdue by 20" in found["scheduler"]["says"]
-        assert "start one with --pipelines" in shell.ok("status")
+        assert "(pipeline hello): start one with --pipelines" in shell.ok("status")
         assert "Next occurrence overdue" in shell.ok("status")
 
     def test_unmigrated_database(self, bare: Shell) -> None:
@@ -339,6 +339,6 @@ class TestDoctor:
 
     def test_conflicting_settings(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """Warnings about settings are shown."""
-        monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "20s")
+        monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "12s")
         found = [c for c in shell.json("doctor")["checks"] if c["check"] == "settings"]
         assert found[0]["verdict"] == "WARN"

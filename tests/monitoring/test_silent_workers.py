@@ -35,7 +35,7 @@ class TestChecks:
     """The checks of `penstock doctor` and the dashboard."""
 
     def test_it_is_named_until_it_reports(self, harness: Harness) -> None:
-        """From half of the lease on, with its runs; it does not count as alive meanwhile."""
+        """From half of the lease on, with its runs; it counts as alive until its lease ends."""
         for _ in range(2):
             harness.submit()
         session = harness.session("vm:8849", LEASE)
@@ -52,7 +52,9 @@ class TestChecks:
             "00:00:30 UTC unless it reports",
         )
         assert silent.fix == "Check process 1 on h, and start it again if it has ended."
-        assert found["workers"][0].says == "1 worker alive, total concurrency 5"
+        assert found["workers"][0].says == (
+            "2 workers alive, 1 of them silent, total concurrency 10"
+        )
         harness.write(lambda tx: session_heartbeat(tx, session, LEASE))
         found = checks(harness)
         assert "heartbeats" not in found
@@ -60,24 +62,35 @@ class TestChecks:
         harness.clock.advance(20 * SECOND)
         harness.write(lambda tx: session_heartbeat(tx, other, LEASE))
         harness.clock.advance(11 * SECOND)
-        assert checks(harness)["heartbeats"][0].says.endswith(
+        found = checks(harness)
+        assert found["heartbeats"][0].says.endswith(
             "for 31 s; its 2 runs will be taken over any moment unless it reports"
         )
+        assert found["workers"][0].says == "1 worker alive, total concurrency 5"
         assert harness.sweeper.run_once().sessions == 1
         assert "heartbeats" not in checks(harness)
 
     def test_without_another_worker(self, harness: Harness) -> None:
-        """The last worker is silent and holds nothing: none is alive."""
+        """The last worker is silent and holds nothing: none is alive once its lease has ended.
+
+        Until then a late heartbeat fails no check, and a lost worker is not taken for one that
+        lacks a pipeline.
+        """
         harness.session("w1", LEASE)
+        harness.submit()
         harness.clock.advance(20 * SECOND)
         found = checks(harness)
         assert "it holds no runs and will be removed after" in found["heartbeats"][0].says
         assert (found["workers"][0].verdict, found["workers"][0].says) == (
-            "WARN",
-            "none alive; no run is ready now",
+            "OK",
+            "1 worker alive, 1 of them silent, total concurrency 5",
         )
-        harness.submit()
-        assert checks(harness)["workers"][0].verdict == "FAIL"
+        harness.clock.advance(11 * SECOND)
+        found = checks(harness)
+        assert (found["workers"][0].verdict, found["workers"][0].says) == (
+            "FAIL",
+            "none alive, 1 run ready",
+        )
 
     def test_many(self, harness: Harness) -> None:
         """A machine with many workers was lost: the first ones are named, the others counted."""
@@ -103,6 +116,7 @@ class TestChecks:
         found = checks(harness)
         worker = "penstock worker --pipelines my_pipelines.py"
         assert found["workers"][0].fix == worker
+        assert "their processors (pipeline nightly): start one" in found["workers"][0].says
         assert found["pools"][0].says.endswith(", but none claims them: see workers")
         harness.clock.advance(11 * MINUTE)
         assert checks(harness)["backlog"][0].fix == worker

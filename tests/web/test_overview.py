@@ -163,10 +163,14 @@ def test_a_silent_worker_needs_attention(served: ServedApi) -> None:
     assert "no heartbeat" not in browser.get("/?customer=acme").text
     assert browser.get("/?customer=acme").heading == "All is well"
     system = browser.get("/system").text
-    assert "1 worker is alive, 1 silent." in system
-    assert "1 worker alive, total concurrency 5" in system
+    assert "2 workers are alive, 1 of them silent." in system
+    assert "2 workers alive, 1 of them silent, total concurrency 10" in system
     rows = system.partition(">Workers</h2>")[2].partition("</section>")[0]
     assert re.findall(r">(silent|alive)<", rows) == ["silent", "alive"]
+    harness.clock.advance(15 * SECOND)
+    assert ">lapsed<" in browser.get("/system").text
+    harness.session("vm:9002")
+    harness.sql("DELETE FROM sessions WHERE name = 'vm:9001'")
     harness.write(lambda tx: session_heartbeat(tx, session, 30 * SECOND))
     assert browser.get("/").heading == "All is well"
     assert "2 workers are alive." in browser.get("/system").text

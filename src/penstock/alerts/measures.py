@@ -47,7 +47,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "failed_deliveries_per_minute": Metric("deliveries that failed in a minute"),
     "http_5xx_percent": Metric("share of requests that failed with 5xx in 5 minutes", "%"),
     "http_5xx": Metric("requests that failed with 5xx in 5 minutes"),
-    "http_4xx_percent": Metric("share of requests that were rejected in 10 minutes", "%"),
+    "http_4xx_percent": Metric("share of requests rejected in 10 minutes (at least 20)", "%"),
     "override_days": Metric("days in a row with an override of the same processor"),
     "quality_loss_percent": Metric("quality shortfall of a phase", "%"),
     "late_flows": Metric("flows over their service level"),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from penstock.core.clock import from_datetime
-from penstock.flows.explain.facts import HeartbeatFact
+from penstock.flows.explain.facts import CLAIM_GRACE_US, HeartbeatFact
 from penstock.flows.explain.times import LocalClock
 from penstock.monitoring.records import Overview, Session
 
-GRACE = timedelta(seconds=15)
-NO_CAPABLE_WORKER = "no live worker seems to have their processors: start one with --pipelines"
-"""Explanation for ready runs that are not claimed although a worker has capacity."""
+GRACE = timedelta(microseconds=CLAIM_GRACE_US)
+OLDEST_READ = 20
+"""Number of the oldest ready runs whose pipelines are named."""
+PIPELINES_NAMED = 3
 
 
 def is_silent(session: Session, as_of: datetime) -> bool:
@@ -22,8 +23,14 @@ def is_silent(session: Session, as_of: datetime) -> bool:
 
 
 def live_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session]:
-    """Return the workers that send their heartbeats."""
-    return [s for s in sessions if s.kind == "worker" and not is_silent(s, as_of)]
+    """Return the workers whose lease has not ended, those that miss heartbeats included."""
+    return [s for s in sessions if s.kind == "worker" and s.lease_until >= as_of]
+
+
+def describe_live(live: Sequence[Session], as_of: datetime) -> str:
+    """Say how many of the live workers miss heartbeats; empty if none does."""
+    silent = sum(1 for one in live if is_silent(one, as_of))
+    return f", {silent:,} of them silent" if silent else ""
 
 
 def silent_workers(sessions: Iterable[Session], as_of: datetime) -> list[Session]:
@@ -49,6 +56,18 @@ def describe_missed_heartbeats(worker: Session, as_of: datetime) -> str:
     )
 
 
+def describe_incapable(pipelines: Iterable[str]) -> str:
+    """Say why ready runs are not claimed although a worker has capacity.
+
+    pipelines: those of the oldest ready runs.
+    """
+    names = list(dict.fromkeys(pipelines))
+    more = ", …" if len(names) > PIPELINES_NAMED else ""
+    what = "pipeline" if len(names) == 1 else "pipelines"
+    named = f" ({what} {', '.join(names[:PIPELINES_NAMED])}{more})" if names else ""
+    return f"no live worker seems to have their processors{named}: start one with --pipelines"
+
+
 def overdue(overview: Overview) -> timedelta:
     """Return how long the next occurrence is overdue; 0 up to `GRACE`."""
     if overview.next_occurrence_at is None:
@@ -57,12 +76,16 @@ def overdue(overview: Overview) -> timedelta:
     return late if late > GRACE else timedelta(0)
 
 
-def unclaimed(overview: Overview, workers: Iterable[Session]) -> timedelta:
+def unclaimed(overview: Overview, sessions: Iterable[Session]) -> timedelta:
     """Return how long ready runs have waited while a worker has capacity.
 
-    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE`.
+    0 if no run is ready, no worker has capacity, or the wait is up to `GRACE`. One that misses
+    heartbeats may have ended: its capacity does not count.
     """
-    is_free = any(not s.is_draining and s.held < s.concurrency for s in workers)
+    is_free = any(
+        not one.is_draining and one.held < one.concurrency and not is_silent(one, overview.as_of)
+        for one in live_workers(sessions, overview.as_of)
+    )
     if not overview.ready_runs or overview.oldest_ready_at is None or not is_free:
         return timedelta(0)
     waited = overview.as_of - overview.oldest_ready_at

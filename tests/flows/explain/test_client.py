@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, game_day_modes, historical, optional, same_day
-from penstock.core.clock import HOUR, MINUTE, parse_iso, to_datetime
+from penstock.core.clock import HOUR, MINUTE, SECOND, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store
@@ -19,6 +19,7 @@ from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.store.finish import run_end_many
 from penstock.testing.clock import VirtualClock
+from tests.kits.client_harness import Harness
 from tests.kits.flows import DAY, Stage, work
 
 START = parse_iso("2025-11-17T15:00:00Z")
@@ -456,6 +457,35 @@ class TestWhy:
         scoped = stage.client.scoped("acme")
         bound = scoped.diagnostics.why_run(encode("run", opened.run_ids[1])).causes
         assert [c.text for c in bound][1:] == ["no worker in pool default has claimed it yet"]
+
+    def test_incapable_workers(self, stage: Stage) -> None:
+        """Live workers with capacity that do not claim a run lack its pipeline; busy ones do not.
+
+        A bound caller learns nothing about workers.
+        """
+        harness = Harness(stage.store, stage.clock)
+        opened = stage.open()
+        stage.admitter.run_once()
+        harness.session()
+        harness.sql("UPDATE sessions SET pool = (SELECT pool FROM pools WHERE name = 'default')")
+        run_id, flow_id = encode("run", opened.run_ids[1]), encode("flow", opened.flow.flow_id)
+        views = stage.client.diagnostics
+        lacks = "the live worker in pool default does not seem to execute pipeline nba"
+        stage.clock.advance(15 * SECOND)
+        assert views.why_run(run_id).causes[1].text.endswith("has claimed it yet (1 live)")
+        stage.clock.advance(SECOND)
+        harness.sql("UPDATE sessions SET beat_at = beat_at + 16000000")
+        found = views.why_run(run_id).causes[1:]
+        assert [c.text for c in found] == [f"{lacks}: there is capacity, but it is not claimed"]
+        assert found[0].action is not None
+        assert found[0].action.command == "penstock worker --pipelines FILE"
+        story = views.explain_flow(flow_id)
+        assert any(f"; {lacks}." in line for one in story.phases for line in one.sentences)
+        assert "penstock worker --pipelines FILE" in {one.command for one in story.actions}
+        bound = stage.client.scoped("acme").diagnostics.why_run(run_id).causes
+        assert [c.text for c in bound][1:] == ["no worker in pool default has claimed it yet"]
+        harness.sql("UPDATE sessions SET slots = 0")
+        assert views.why_run(run_id).causes[1].text.endswith("has claimed it yet (1 live)")
 
     def test_ended_flows(self, stage: Stage) -> None:
         """An ended flow has nothing pending."""

@@ -66,8 +66,8 @@ RULES: Final = (
     ),
     rule(
         "api_rejections",
-        "{errors} of {requests} requests to the API were rejected with 4xx in 10 minutes",
-        "penstock doctor",
+        "{errors} of {requests} requests to the API were rejected in 10 minutes, most often {most}",
+        "penstock keys list --all",
         at("http_4xx_percent", "MEDIUM", 0.1),
         at("http_4xx_percent", "CRITICAL", 1),
     ),

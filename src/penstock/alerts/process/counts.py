@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import Final
 
 HTTP: Final = "http"
+REJECTED: Final = "rejected"
+"""Rejected requests by status and route."""
 GATE_CHECK: Final = "gate_check"
 BOUNDS_MS: Final = (
     100, 250, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000,
 )  # fmt: skip
+LOGIN: Final = "/login"
 ORDINARY: Final = frozenset({404, 409, 410, 412, 423, 429})
 """Statuses below 500 that occur in ordinary use: not found, conflict, too many requests."""
 
@@ -24,10 +27,14 @@ class ProcessCounts:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
 
-    def add_request(self, status: int) -> None:
-        """Count a request by the class of its status."""
+    def add_request(self, method: str, route: str, status: int) -> None:
+        """Count a request by the class of its status; a rejected one also by its route."""
+        bucket = request_bucket(route, status)
         with self._lock:
-            self._counts[HTTP, request_bucket(status)] += 1
+            self._counts[HTTP, bucket] += 1
+            if bucket == "4xx":
+                where = f"{method} {route}" if route else "an unknown path"
+                self._counts[REJECTED, f"{status} for {where}"] += 1
 
     def add_gate_check(self, seconds: float) -> None:
         """Count a gate check by its duration."""
@@ -48,10 +55,15 @@ class ProcessCounts:
             self._counts.update(counts)
 
 
-def request_bucket(status: int) -> str:
-    """Return the class of a status: 5xx, 4xx for a rejected request, or ok."""
+def request_bucket(route: str, status: int) -> str:
+    """Return the class of a request: 5xx, 4xx if it was rejected, or ok.
+
+    A wrong key in the form of the login is a person's mistake, as ordinary as a 404.
+    """
     if status >= 500:
         return "5xx"
+    if status == 401 and route == LOGIN:
+        return "ok"
     return "4xx" if status >= 400 and status not in ORDINARY else "ok"
 
 

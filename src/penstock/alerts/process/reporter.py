@@ -23,7 +23,7 @@ class ProcessReporter:
 
     def on_event(self, event: Served) -> None:
         """Count a request to the API of this process."""
-        self._counts.add_request(event.status)
+        self._counts.add_request(event.method, event.route, event.status)
 
     def timed(self, probe: Prober) -> Prober:
         """Return a prober that counts how long gate checks take."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.alerts.measures import Measurement
-from penstock.alerts.process.counts import GATE_CHECK, HTTP, percentile_ms
+from penstock.alerts.process.counts import GATE_CHECK, HTTP, REJECTED, percentile_ms
 from penstock.core.clock import HOUR, MINUTE, Micros
 from penstock.db.store import Tx
 
@@ -15,6 +15,8 @@ REJECTIONS_US: Final = 10 * MINUTE
 CHECKS_US: Final = 10 * MINUTE
 REQUESTS_MIN: Final = 20
 """Minimum number of requests for a meaningful share."""
+REJECTIONS_MIN: Final = 20
+"""Minimum number of rejected requests: a few are typing mistakes of a person."""
 
 
 def process_minutes_add(tx: Tx, rows: Sequence[tuple[str, str, int]]) -> None:
@@ -28,15 +30,22 @@ def measure_processes(tx: Tx, now: Micros) -> list[Measurement]:
     rows = tx.rows("process_minutes_read", {"since": now - max(REJECTIONS_US, CHECKS_US)})
     recent: dict[str, int] = {}
     rejected: dict[str, int] = {}
+    routes: dict[str, int] = {}
     checks: dict[int, int] = {}
     for metric, minute_at, bucket, n in rows:
         if metric == HTTP:
             rejected[bucket] = rejected.get(bucket, 0) + int(n)
             if minute_at > now - ERRORS_US:
                 recent[bucket] = recent.get(bucket, 0) + int(n)
+        elif metric == REJECTED:
+            routes[bucket] = routes.get(bucket, 0) + int(n)
         elif metric == GATE_CHECK:
             checks[int(bucket)] = checks.get(int(bucket), 0) + int(n)
-    found = [*_shares(recent, "5xx"), *_shares(rejected, "4xx")]
+    found = _shares(recent, "5xx")
+    if rejected.get("4xx", 0) >= REJECTIONS_MIN:
+        found += _shares(
+            rejected, "4xx", most=max(sorted(routes), key=routes.__getitem__, default="4xx")
+        )
     if recent.get("5xx"):
         facts = {"errors": recent["5xx"], "requests": sum(recent.values())}
         found.append(Measurement(metric="http_5xx", value=float(recent["5xx"]), facts=facts))
@@ -47,10 +56,10 @@ def measure_processes(tx: Tx, now: Micros) -> list[Measurement]:
     return found
 
 
-def _shares(counts: dict[str, int], bucket: str) -> list[Measurement]:
+def _shares(counts: dict[str, int], bucket: str, **more: str) -> list[Measurement]:
     total, errors = sum(counts.values()), counts.get(bucket, 0)
     if total < REQUESTS_MIN:
         return []
-    facts = {"errors": errors, "requests": total}
+    facts = {"errors": errors, "requests": total, **more}
     value = 100 * errors / total
     return [Measurement(metric=f"http_{bucket}_percent", value=value, facts=facts)]

@@ -102,7 +102,7 @@ class Settings:
     session_lease: int = _duration(
         "30s", "Time without a heartbeat after which a worker is considered dead.", low=5
     )
-    session_beat: int = _duration("10s", "Interval of a worker's heartbeats.", low=0.5)
+    session_beat: int = _duration("10s", "Interval of heartbeats, under half the lease.", low=0.5)
     drain: int = _duration("30s", "Time for active runs and requests when a process stops.", low=0)
     scheduler_batch: int = _setting(
         5_000, "Maximum number of configs started per transaction.", low=1, high=100_000
@@ -472,7 +472,6 @@ def _check(settings: Settings) -> None:
         from penstock.telemetry.declared import parse_telemetry  # on use: see the docstring
 
         parse_telemetry(settings.telemetry)
-    if settings.session_beat >= settings.session_lease:
-        raise SettingsError(
-            "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"
-        )
+    if settings.session_beat * 2 >= settings.session_lease:
+        half = f"less than half of session_lease ({settings.session_lease / 1e6:g}s)"
+        raise SettingsError("session_beat", half, f"{settings.session_beat / 1e6:g}s")

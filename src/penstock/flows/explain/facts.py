@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.clock import Micros
+from penstock.core.clock import SECOND, Micros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class HeartbeatFact:
     """
 
     def is_overdue(self, now: Micros) -> bool:
-        """Whether the worker misses heartbeats; its lease is meant to last for three of them."""
+        """Whether the worker misses heartbeats: settings have it send two or more in a lease."""
         if self.until_at is None:
             return True
         return self.at is not None and now - self.at > (self.until_at - self.at) // 2
@@ -98,10 +98,12 @@ class RunFact:
     pending_reason: why it is pending: ready, later, paused, blocked, limited, gated or suspended.
     preceding_run_id: the preceding run of its ordering key. runs_ahead: the number of ready runs
     before it, counted up to `RUNS_AHEAD_MAX`. workers: the number of live workers of its pool; None
-    if the caller may not see it. endpoint: the URL that its HTTP processor is sent to.
+    if the caller may not see it. is_unclaimed: whether one of them has capacity and has not claimed
+    it for longer than `CLAIM_GRACE_US`. endpoint: the URL that its HTTP processor is sent to.
     """
 
     run_id: str
+    pipeline: str = ""
     phase: str
     processor: str
     state: str
@@ -126,6 +128,7 @@ class RunFact:
     """Flow that the run triggered and waits for."""
     runs_ahead: int | None = None
     workers: int | None = None
+    is_unclaimed: bool = False
     pauses: tuple[PauseFact, ...] = ()
     limits: tuple[LimitFact, ...] = ()
     gate: RunGateFact | None = None
@@ -138,6 +141,8 @@ class RunFact:
         return self.ended_at is None
 
 
+CLAIM_GRACE_US = 15 * SECOND
+"""How long a worker with capacity may leave a ready run unclaimed."""
 RUNS_AHEAD_MAX = 1_000
 """Maximum number of queued runs to count; an exact number is not needed."""
 

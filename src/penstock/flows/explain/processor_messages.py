@@ -148,6 +148,14 @@ def _missed_heartbeats(run: RunFact, wall: LocalClock) -> str:
     )
 
 
+def describe_incapable_workers(run: RunFact) -> str:
+    """Say that the live workers of a pool do not seem to execute a pipeline."""
+    count = run.workers or 0
+    who = "the live worker" if count == 1 else f"none of the {count:,} live workers"
+    verb = "does not seem" if count == 1 else "seems"
+    return f"{who} in pool {run.pool} {verb} to execute pipeline {run.pipeline}"
+
+
 def describe_pause(pause: PauseFact) -> str:
     """Describe a pause: what is paused, by whom and why."""
     what = PAUSE_SCOPES.get(pause.scope, "it is paused")

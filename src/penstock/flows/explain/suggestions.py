@@ -130,7 +130,9 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
     if live.pending_reason == "paused":
         for pause in live.pauses:
             yield commands.resume(pause)
-    elif live.pending_reason == "ready" and live.workers == 0 and not live.is_external:
+    elif live.is_unclaimed or (
+        live.pending_reason == "ready" and live.workers == 0 and not live.is_external
+    ):
         yield commands.worker(live.pool)
     elif live.is_external and live.pending_reason == "ready":
         yield commands.complete(flow, phase.name, processor.name)

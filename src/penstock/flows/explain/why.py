@@ -28,6 +28,7 @@ from penstock.flows.explain.facts import (
 )
 from penstock.flows.explain.processor_messages import (
     describe_failures,
+    describe_incapable_workers,
     describe_items,
     describe_last_failure,
     describe_limit_usage,
@@ -400,6 +401,14 @@ def _worker_causes(run: RunFact) -> Iterator[Cause]:
         yield Cause(
             kind="worker",
             text=f"there is no live worker in {where}",
+            clears=Clears.PERSON,
+            offer=commands.worker(run.pool),
+        )
+        return
+    if run.is_unclaimed:
+        yield Cause(
+            kind="worker",
+            text=f"{describe_incapable_workers(run)}: there is capacity, but it is not claimed",
             clears=Clears.PERSON,
             offer=commands.worker(run.pool),
         )

@@ -20,10 +20,10 @@ from penstock.monitoring.cli.live_view import is_interactive, watch
 from penstock.monitoring.cli.system import show_system
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import (
-    NO_CAPABLE_WORKER,
+    OLDEST_READ,
+    describe_incapable,
     describe_missed_heartbeats,
     is_silent,
-    live_workers,
     overdue,
     silent_workers,
     unclaimed,
@@ -69,7 +69,7 @@ def _show(app: App, client: UseCaseGroups) -> None:
     dead = len(client.dead_letters.list(limit=MANY).items)
     pauses = len(client.pauses.list())
     now = from_datetime(overview.as_of)
-    warnings = _warnings(overview, sessions or ())
+    warnings = _warnings(client, overview, sessions or ())
     record: dict[str, Any] = {
         "where": app.where,
         **to_json_value(overview),
@@ -111,19 +111,21 @@ def _sessions(client: UseCaseGroups) -> list[Session] | None:
         return None
 
 
-def _warnings(overview: Overview, sessions: Sequence[Session]) -> list[str]:
+def _warnings(client: UseCaseGroups, overview: Overview, sessions: Sequence[Session]) -> list[str]:
     """Return a warning for each stall: an overdue occurrence, unclaimed runs, a silent worker."""
     found = [
         _sentence(describe_missed_heartbeats(one, overview.as_of))
         for one in silent_workers(sessions, overview.as_of)
     ]
     late = overdue(overview)
-    waits = unclaimed(overview, live_workers(sessions, overview.as_of))
+    waits = unclaimed(overview, sessions)
     if late:
         found.append(f"Next occurrence overdue by {output.format_span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip
     if waits:
-        found.append(f"Runs ready for up to {output.format_span(waits)}: {NO_CAPABLE_WORKER}")
+        oldest = client.runs.list(waits="ready", sort="waiting_for", limit=OLDEST_READ).items
+        why = describe_incapable(one.pipeline for one in oldest)
+        found.append(f"Runs ready for up to {output.format_span(waits)}: {why}")
     return found
 
 

@@ -12,7 +12,8 @@ from penstock.core.naming import is_http_pool
 from penstock.flows.explain.times import format_span
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import (
-    NO_CAPABLE_WORKER,
+    describe_incapable,
+    describe_live,
     describe_missed_heartbeats,
     live_workers,
     overdue,
@@ -49,6 +50,8 @@ class Observed:
     """Number of open alerts that are HIGH or worse."""
     pauses: Sequence[str]
     """Scopes of the pauses."""
+    unclaimed_pipelines: Sequence[str] = ()
+    """Pipelines of the oldest ready runs, if a worker with capacity does not claim them."""
 
 
 def is_late(now: Micros, ticked_at: Micros, interval_us: int) -> bool:
@@ -78,16 +81,17 @@ def _check(check: str, verdict: Verdict, says: str, fix: str | None = None) -> S
 
 def _workers(seen: Observed) -> SystemCheck:
     overview, live = seen.overview, _live(seen)
-    waits = unclaimed(overview, live)
+    waits = unclaimed(overview, seen.sessions)
     if waits:
         says = (
             f"{_plural(overview.ready_runs, 'run')} ready for up to {_span(waits)}, workers idle: "
-            f"{NO_CAPABLE_WORKER}"
+            f"{describe_incapable(seen.unclaimed_pipelines)}"
         )
         return _check("workers", "WARN", says, WORKER)
     if live:
         concurrency = sum(one.concurrency for one in live)
-        says = f"{_plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
+        late = describe_live(live, overview.as_of)
+        says = f"{_plural(len(live), 'worker')} alive{late}, total concurrency {concurrency:,}"
         return _check("workers", "OK", says)
     if overview.ready_runs:
         says = f"none alive, {_plural(overview.ready_runs, 'run')} ready"
@@ -150,7 +154,7 @@ def _pools(seen: Observed) -> Iterator[SystemCheck]:
         yield _check("pools", "FAIL" if is_served else "WARN", says, fix)
     if not unserved:
         says = "every pool with ready runs has a worker"
-        if unclaimed(seen.overview, _live(seen)):
+        if unclaimed(seen.overview, seen.sessions):
             says += ", but none claims them: see workers"
         yield _check("pools", "OK", says)
 
@@ -161,7 +165,7 @@ def _backlog(seen: Observed) -> SystemCheck:
     waits = timedelta(0) if oldest is None or not ready else overview.as_of - oldest
     if waits > OLD_READY:
         says = f"{_plural(ready, 'run')} ready, the oldest for {_span(waits)}"
-        is_idle = unclaimed(overview, _live(seen))
+        is_idle = unclaimed(overview, seen.sessions)
         more = "Add workers or raise their concurrency: penstock worker --slots 20"
         fix = WORKER if is_idle else more
         return _check("backlog", "WARN", says, fix)

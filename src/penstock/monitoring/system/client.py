@@ -15,6 +15,7 @@ from penstock.dead_letters.store import DeadLetterRowFilter, dead_letter_count
 from penstock.exports import DISTRIBUTION
 from penstock.monitoring.from_rows import overview_record, session_record
 from penstock.monitoring.records import OutboxBacklog
+from penstock.monitoring.stalls import OLDEST_READ, unclaimed
 from penstock.monitoring.store import overview
 from penstock.monitoring.system.checks import COUNTED_MAX, Observed, is_late, system_checks
 from penstock.monitoring.system.records import (
@@ -25,8 +26,10 @@ from penstock.monitoring.system.records import (
 )
 from penstock.monitoring.system.store import TickRow, sinks_read, store_state, ticks_read
 from penstock.monitoring.today.client import TodayViews
+from penstock.runs.states import Admission
 from penstock.runs.store.admission import pause_list
 from penstock.runs.store.leases import session_list
+from penstock.runs.store.lists.pages import RunFilter, run_list_waiting
 from penstock.schedules.store.schedule import schedule_next_at
 from penstock.shipping.client import AuditSinks
 from penstock.usage.client.pools import POOLS_MAX
@@ -53,9 +56,12 @@ class SystemViews(TodayViews):
 
     def _system(self, tx: Tx) -> SystemStatus:
         next_at, now = schedule_next_at(tx)
+        counts = overview_record(overview(tx, None), now, next_at)
+        sessions = [session_record(row) for row in session_list(tx)]
         seen = Observed(
-            overview=overview_record(overview(tx, None), now, next_at),
-            sessions=[session_record(row) for row in session_list(tx)],
+            overview=counts,
+            sessions=sessions,
+            unclaimed_pipelines=_oldest_ready(tx) if unclaimed(counts, sessions) else (),
             pools=[pool_record(*row) for row in pool_load(tx, None, POOLS_MAX)],
             services=[_tick(row, now) for row in ticks_read(tx)],
             dead_letters=min(COUNTED_MAX, dead_letter_count(tx, DeadLetterRowFilter())),
@@ -80,6 +86,12 @@ class SystemViews(TodayViews):
             audit=[],
             checks=system_checks(seen),
         )
+
+
+def _oldest_ready(tx: Tx) -> list[str]:
+    """Return the pipelines of the oldest ready runs."""
+    wanted = RunFilter(waits_to=Admission.READY, sort="waiting_for", limit=OLDEST_READ)
+    return [run.pipeline for run in run_list_waiting(tx, wanted, None).rows]
 
 
 def _version() -> str:

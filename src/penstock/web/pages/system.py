@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.monitoring.records import Session
-from penstock.monitoring.stalls import is_silent, live_workers, silent_workers
+from penstock.monitoring.stalls import describe_live, is_silent, live_workers
 from penstock.monitoring.system.records import SystemStatus
 from penstock.web.parts import (
     Button,
@@ -56,10 +56,9 @@ def system(visit: Visit) -> WebPage:
 
 
 def _sentence(seen: SystemStatus) -> str:
-    live = len(live_workers(seen.processes, seen.as_of))
-    silent = len(silent_workers(seen.processes, seen.as_of))
-    up = f"{plural(live, 'worker is', 'workers are')} alive"
-    up += f", {number(silent)} silent." if silent else "."
+    live = live_workers(seen.processes, seen.as_of)
+    late = describe_live(live, seen.as_of)
+    up = f"{plural(len(live), 'worker is', 'workers are')} alive{late}."
     wrong = sum(1 for one in seen.checks if one.verdict != "OK")
     return f"{up} {plural(wrong, 'check needs', 'checks need')} attention." if wrong else up
 
@@ -67,7 +66,7 @@ def _sentence(seen: SystemStatus) -> str:
 def _figures(visit: Visit, seen: SystemStatus) -> FiguresPanel:
     outbox, store = seen.outbox, seen.store
     live = live_workers(seen.processes, seen.as_of)
-    silent = len(silent_workers(seen.processes, seen.as_of))
+    silent = sum(1 for one in live if is_silent(one, seen.as_of))
     ticked = next((one for one in seen.services if one.service == "scheduler"), None)
     return FiguresPanel(
         title="Now",
@@ -80,7 +79,7 @@ def _figures(visit: Visit, seen: SystemStatus) -> FiguresPanel:
             Figure(
                 label="Workers alive",
                 value=number(len(live)),
-                small=f"{number(silent)} silent" if silent else "",
+                small=f"{number(silent)} of them silent" if silent else "",
                 tone="degraded" if silent else "",
             ),
             Figure(
@@ -257,6 +256,8 @@ def _workers(visit: Visit, seen: SystemStatus) -> TablePanel:
 
 
 def _worker_state(one: Session, seen: SystemStatus) -> Cell:
+    if one.lease_until < seen.as_of:
+        return Cell(text="lapsed", state="failed")
     if is_silent(one, seen.as_of):
         return Cell(text="silent", state="degraded")
     if one.is_draining:

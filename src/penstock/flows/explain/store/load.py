@@ -7,17 +7,18 @@ queue, its workers, or who paused the system.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from penstock.access.store.names import NameResolver, PipelineInfo
+from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.entities.store import inputs_of_flow
 from penstock.flows.cascade import FlowState
 from penstock.flows.explain.facts import (
+    CLAIM_GRACE_US,
     RUNS_AHEAD_MAX,
     BreakerFact,
     DecisionFact,
@@ -68,7 +69,7 @@ from penstock.pipelines.declare.endpoint import shown_url
 from penstock.runs.rows import RunRow, public_ordering_key
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import PauseRow, pause_list
-from penstock.runs.store.leases import session_list
+from penstock.runs.store.leases import SessionRow, session_list
 from penstock.runs.store.sub_flows import sub_flow_waiting
 
 OPEN_FLOWS_MAX = 5
@@ -91,7 +92,7 @@ class FactLoader:
         self._tx = tx
         self._names = names
         self._pauses: list[PauseRow] | None = None
-        self._workers: Counter[str] | None = None
+        self._workers: list[SessionRow] | None = None
 
     def flow(self, flow: FlowRow) -> FlowFact:
         """Load a flow with its phases, gates, runs, breakers, pauses and interventions."""
@@ -158,11 +159,15 @@ class FactLoader:
         front = run_blocking(self._tx, run.run_id) if waits == "blocked" else None
         waited = sub_flow_waiting(self._tx, run.run_id) if waits == "suspended" else None
         gate = run_gate_get(self._tx, run.run_id) if waits == "gated" else None
+        is_hidden = is_bound or not is_ready or endpoint is not None
+        workers = None if is_hidden else self._alive(pool)
+        is_external = info is not None and row is not None and info.is_external(row)
         timeout = None
         if run.started_at is not None and run.max_execution_us is not None:
             timeout = run.started_at + run.max_execution_us
         return RunFact(
             run_id=encode("run", run.run_id),
+            pipeline=run.pipeline,
             phase=run.phase,
             processor=run.processor,
             state=run.state,
@@ -185,13 +190,14 @@ class FactLoader:
             runs_ahead=None
             if is_bound or not is_ready
             else runs_ahead(self._tx, run.run_id, RUNS_AHEAD_MAX),
-            workers=None if is_bound or not is_ready or endpoint else self._alive(pool),
+            workers=None if workers is None else len(workers),
+            is_unclaimed=not is_external and _is_unclaimed(run, workers or (), self._tx.now()),
             pauses=self.pauses_of(run.customer_id, run.pipeline, run.config_id)
             if waits == "paused"
             else (),
             limits=self._limits(run) if waits == "limited" else (),
             gate=None if gate is None else run_gate_fact(gate),
-            is_external=info is not None and row is not None and info.is_external(row),
+            is_external=is_external,
             endpoint=None if endpoint is None else shown_url(endpoint),
         )
 
@@ -291,11 +297,10 @@ class FactLoader:
         except InvalidInput:
             return None
 
-    def _alive(self, pool: str) -> int:
+    def _alive(self, pool: str) -> list[SessionRow]:
         if self._workers is None:
-            found = session_list(self._tx)
-            self._workers = Counter(s.pool or "" for s in found if s.kind == "worker")
-        return self._workers[pool]
+            self._workers = [one for one in session_list(self._tx) if one.kind == "worker"]
+        return [one for one in self._workers if (one.pool or "") == pool]
 
     def pauses_of(
         self, customer_id: str, pipeline: str, config_id: int | None
@@ -386,6 +391,18 @@ class _Parts:
             failures=tuple(tried),
             items=items,
         )
+
+
+def _is_unclaimed(run: RunRow, workers: Iterable[SessionRow], now: Micros) -> bool:
+    """Return whether a worker with capacity has left a ready run unclaimed for too long."""
+    if now - max(run.state_at, run.scheduled_time) <= CLAIM_GRACE_US:
+        return False
+    return any(
+        not one.is_draining
+        and one.held < one.concurrency
+        and not HeartbeatFact(at=one.heartbeat_at, until_at=one.until_at).is_overdue(now)
+        for one in workers
+    )
 
 
 def _one_of_each(runs: Iterable[RunRow]) -> dict[tuple[str, str], RunRow]:
