@@ -71,6 +71,8 @@ class TestList:
         """An empty list suggests a command, except under --quiet."""
         assert "penstock runs submit" in shell.ok("runs", "list")
         assert "No runs match" in shell.ok("runs", "list", "--state", "FAILED")
+        for order in ("running_for", "waiting_for"):
+            assert "Submit one" not in shell.ok("runs", "list", "--sort", order)
         assert shell.ok("runs", "list", "--quiet") == ""
 
     def test_filters(self, shell: Shell) -> None:

@@ -485,6 +485,15 @@ class TestReading:
         old = harness.detail(first.run_id)
         assert [row.action for row in old.journal] == ["created", "ended"]
         assert old.progress is None
+        assert [(run.run_id, run.state) for run in old.attempts] == [
+            (encode("run", second.run_id), "RUNNING")
+        ]
+        (top, below, *_) = harness.client.diagnostics.why_run(encode("run", first.run_id)).causes
+        assert "attempt 1 of it is retried by attempt 2" in top.text
+        assert encode("run", second.run_id) in below.text
+        harness.complete(second)
+        why = harness.client.diagnostics.why_run(encode("run", first.run_id)).causes
+        assert why[0].text.endswith("nothing is pending")
 
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)

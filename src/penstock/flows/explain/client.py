@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from penstock.access.store.names import NameResolver, check_limit
+from penstock.access.store.registry import customer_get
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.fields import did_you_mean
 from penstock.core.ids import decode_or_not_found, encode
@@ -55,7 +56,7 @@ from penstock.flows.explain.why_customer import why_customer
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_get, flow_list
 from penstock.pipelines.partition import check_partition, partition_rule_of
-from penstock.runs.store.runs import run_get
+from penstock.runs.store.runs import run_get, run_live_retry
 from penstock.schedules.store.configs import config_get, config_list
 from penstock.tracking.rows import TracedIds
 from penstock.tracking.store.causes import dead_letters_of, messages_of, open_deliveries, traced_ids
@@ -174,8 +175,12 @@ class Diagnostics:
             if run is None:
                 raise NotFound("run", encode("run", number))
             now = tx.now()
-            fact = FactLoader(tx, self._names).run(run)
-            return cause_tree_record(why_run(fact, LocalClock(now)), now, "UTC")
+            loader = FactLoader(tx, self._names)
+            owner = customer_get(tx, run.customer_id)
+            later = None if owner is None else run_live_retry(tx, run, owner)
+            retry = None if later is None else loader.run(later)
+            cause = why_run(loader.run(run), LocalClock(now), retry)
+            return cause_tree_record(cause, now, "UTC")
 
         return self._store.read(body)
 

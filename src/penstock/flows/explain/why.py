@@ -110,13 +110,18 @@ def pause_cause(pause: PauseFact) -> Cause:
     )
 
 
-def why_run(run: RunFact, wall: LocalClock) -> Cause:
-    """Return why a run has not ended or not started."""
+def why_run(run: RunFact, wall: LocalClock, retry: RunFact | None = None) -> Cause:
+    """Return why a run has not ended or not started; retry: its later attempt, if that is live."""
     name = f"{run.run_id} ({run.processor})"
     if not run.is_live:
         at = "" if run.ended_at is None else f" at {wall.at(run.ended_at)}"
-        text = f"{name} ended {run.state}{at}: nothing is pending"
-        return Cause(kind="run", text=text, clears=Clears.NEVER, since=run.ended_at)
+        text = f"{name} ended {run.state}{at}"
+        if retry is None:
+            text = f"{text}: nothing is pending"
+            return Cause(kind="run", text=text, clears=Clears.NEVER, since=run.ended_at)
+        text = f"{text}: attempt {run.attempt} of it is retried by attempt {retry.attempt}"
+        child = why_run(retry, wall)
+        return joined(Cause(kind="run", text=text, since=run.ended_at, children=(child,)))
     return joined(
         Cause(
             kind="run",

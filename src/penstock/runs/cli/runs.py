@@ -152,8 +152,12 @@ def counts(app: App, /, **given: Any) -> None:
 def _print_runs(app: App, page: Page[Run], now: int, given: dict[str, Any]) -> None:
     found = page.items
     if not found:
-        is_narrowed = any(given[name] is not None for name in given if name != "sort")
-        app.hint("No runs match." if is_narrowed else "No runs yet.")
+        chosen = {name for name, value in given.items() if value is not None}
+        # An order selects, too: running_for lists runs that execute.
+        if chosen - {"sort"} or given.get("sort") != "newest":
+            app.hint("No runs match.")
+            return
+        app.hint("No runs yet.")
         app.hint(
             "Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create"
         )
