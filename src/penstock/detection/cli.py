@@ -30,12 +30,15 @@ def detect(app: App, /, *, limit: int, **given: Any) -> None:
             lambda n, cursor: client.detections.list(**given, limit=n, cursor=cursor), limit
         )
         now = client.now()
-    app.emit(page, lambda: _print(page, now))
+        blocked = [] if page.items else client.flows.list(state="BLOCKED", limit=1).items
+    app.emit(page, lambda: _print(page, now, has_blocked=bool(blocked)))
 
 
-def _print(page: Page[Detection], now: int) -> None:
+def _print(page: Page[Detection], now: int, *, has_blocked: bool) -> None:
     if not page.items:
-        click.echo("Nothing needs attention.")
+        click.echo("Nothing is late, stuck, missing or at risk by its thresholds.")
+    if has_blocked:  # a gate waits for data within the time that it was given
+        click.echo("Flows are blocked by gates: penstock flows list --state BLOCKED")
     for one in page.items:
         since = output.format_time_short(one.since, now)
         click.echo(output.escape_control(f"{one.severity:<8}  {one.rule}  since {since}"))
