@@ -103,7 +103,7 @@ docs: ## Build the documentation as a searchable site in build/site; a broken li
 	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r docs/requirements.txt
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
-	@echo 'Open build/site/index.html, or serve it: .venv-docs/bin/mkdocs serve'
+	@echo 'Built build/site, to be served over HTTP; to read it here: .venv-docs/bin/mkdocs serve'
 
 reference: $(STAMP) ## Regenerate docs/reference from the code
 	$(BIN)/python -m penstock.cli.reference docs/reference
