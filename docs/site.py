@@ -34,6 +34,9 @@ def on_nav(nav: Any, **_: Any) -> Any:
         name = item.title if item.is_section else item.file.src_uri
         return first.get(name, len(ORDER)), bool(item.is_section)
 
+    for item in nav.items:
+        if item.is_page and item.file.src_uri == "index.md":
+            item.title = "Home"  # the name of the site is above it
     nav.items.sort(key=position)
     return nav
 
