@@ -21,6 +21,21 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("bound", "shown"),
+    [
+        (1_234_567, "at least 1234567"),
+        (2.5, "at least 2.5"),
+        (10**400, "at least a number of more than 30 digits"),
+    ],
+)
+def test_a_bound_is_shown_as_it_was_written(bound: float, shown: str) -> None:
+    """A bound of any size is named, not rounded, and has no effect on the error's kind."""
+    schema = {"type": "object", "properties": {"days": {"type": "integer", "minimum": bound}}}
+    with pytest.raises(InvalidInput, match=shown):
+        validate(schema, {"days": 1})
+
+
 class TestValues:
     """Validation of values that callers send."""
 

@@ -19,6 +19,7 @@ from penstock.core.redact import check_reference, is_reference, reject_literal_s
 Schema: TypeAlias = Mapping[str, Any]
 
 DEPTH_MAX: Final = 16
+DIGITS_SHOWN: Final = 30
 _ANYWHERE = frozenset({"type", "title", "description", "enum", "default"})
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "object": frozenset({"properties", "required", "additionalProperties"}),
@@ -201,6 +202,15 @@ def _same(value: object, choice: object) -> bool:
 
 def _within(field: str, unit: str, size: float, low: float | None, high: float | None) -> None:
     if low is not None and size < low:
-        raise InvalidInput(field, f"at least {low:g} {unit}".rstrip(), size)
+        raise InvalidInput(field, f"at least {_shown(low)} {unit}".rstrip(), size)
     if high is not None and size > high:
-        raise InvalidInput(field, f"at most {high:g} {unit}".rstrip(), size)
+        raise InvalidInput(field, f"at most {_shown(high)} {unit}".rstrip(), size)
+
+
+def _shown(bound: float) -> str:
+    """Return a bound as it was written, unless it has too many digits to be read."""
+    if not isinstance(bound, int):
+        return f"{bound:g}"
+    if abs(bound) < 10**DIGITS_SHOWN:
+        return str(bound)
+    return f"a number of more than {DIGITS_SHOWN} digits"
