@@ -58,7 +58,7 @@ def first_detecting_seed(*invariants: str, start: int = 0) -> int:
         except SimulationFailed as error:
             summary = str(error).splitlines()[0][:200]
             log.info("detected by seed %d: %s", seed, summary)
-            if error.invariant not in invariants:
+            if error.invariant.partition(":")[0] not in invariants:
                 raise  # broken in another way than expected
             return seed
     pytest.fail(f"not detected within {SEEDS} seeds")
@@ -110,19 +110,25 @@ def test_retries_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_that_takes_an_unknown_heartbeat_for_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its runs are released without counting an attempt: they start again, and no rule is broken.
+
+    While they ended as failed instead, this bug was detected within a few seeds.
+    """
     renew: Callable[..., tuple[Renewal, object]] = WorkerSession.renew
+    taken: list[WorkerSession] = []
 
     def lose_when_unknown(self: WorkerSession, more: object) -> tuple[Renewal, object]:
         renewal, value = renew(self, more)
         if renewal is Renewal.UNKNOWN:
+            taken.append(self)
             self.session_id = None
             return Renewal.LOST, None
         return renewal, value
 
-    with monkeypatch.context() as patch:
-        patch.setattr(WorkerSession, "renew", lose_when_unknown)
-        seed = first_detecting_seed("I24", "liveness", start=10)
-    run_seed(seed)
+    monkeypatch.setattr(WorkerSession, "renew", lose_when_unknown)
+    for seed in range(10, 30):
+        run_seed(seed)
+    assert taken
 
 
 def test_a_sweeper_that_expires_after_one_missed_heartbeat() -> None:

@@ -19,11 +19,12 @@ from penstock.core.naming import DEFAULT_POOL
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun, RunEnd
 from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.runs import run_release_many
 from penstock.testing.simulate.actors import ERRORS, Actor, Stage
 from penstock.testing.simulate.faults import Fault
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcome import AttemptOutcome
+from penstock.worker.outcome import RELEASED, AttemptOutcome
 from penstock.worker.session import Renewal
 from penstock.worker.worker_core import WorkerCore
 
@@ -193,8 +194,12 @@ class SimWorker(Actor):
 
     def _flush(self) -> None:
         if self._sent and self.stage.fault_occurs(Fault.DUPLICATE, 0.3):
-            again = [self._sent.pop()]
-            self.store.write(lambda tx: run_end_many(tx, again))
+            again = self._sent.pop()
+            if again.final_state == RELEASED:
+                row = (again.run_id, again.token, again.retry_delay_us or 0)
+                self.store.write(lambda tx: run_release_many(tx, [row]))
+            else:
+                self.store.write(lambda tx: run_end_many(tx, [again]))
         waiting = list(self.steps.ends._queue)
         free = self._slots - len(self._executions) - len(self._waiting)
         self._waiting += self.steps.flush_and_claim(free)
