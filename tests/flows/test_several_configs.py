@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,9 @@ from penstock.audit.telemetry import Events
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
-from tests.cli.test_both_backends import Pair
+from tests.cli.test_both_backends import Pair, _alone
+
+__all__ = ["_alone"]
 
 DAY = "2026-01-30"
 
@@ -43,15 +44,6 @@ def slow() -> Pipeline:
     made = Pipeline("slow", partition="day")
     made.processor("wait")(work)
     return made
-
-
-@pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clear the environment's settings and use an empty working directory."""
-    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
-        if not name.startswith("PENSTOCK_TEST_"):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

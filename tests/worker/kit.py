@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from penstock.access.store.registry import customer_ensure_many
 from penstock.audit.telemetry import Event, Events, WorkerHeartbeat
 from penstock.core.clock import SystemClock
 from penstock.core.naming import ProcessorKey
+from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
@@ -22,6 +26,15 @@ from penstock.worker.worker_core import WorkerCore
 
 WAIT = 90.0
 SECOND = 1_000_000
+
+
+@pytest.fixture(name="store")
+def file_store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """A migrated SQLite file."""
+    made = SqliteStore(tmp_path / "test.db")
+    made.migrate()
+    yield made
+    made.close()
 
 
 def held_run(**changes: Any) -> HeldRun:

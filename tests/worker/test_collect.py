@@ -1,8 +1,6 @@
 """Collecting: many runs in one call, each with its own end; with the worker's threads."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,15 +14,9 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.store.runs import run_cancel_request
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
-from tests.worker.kit import Running, run_of, steps_of, submit, wait_set
+from tests.worker.kit import Running, file_store, run_of, steps_of, submit, wait_set
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore(tmp_path / "test.db")
-    made.migrate()
-    yield made
-    made.close()
+__all__ = ["file_store"]
 
 
 class Batches:

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,9 @@ from penstock.worker.context import RunContext
 from penstock.worker.executors.threads import ThreadExecutor
 from penstock.worker.worker import Worker
 from tests.worker import process_bodies
-from tests.worker.kit import SECOND, WAIT, Running, loop_until, run_of, submit, wait_set
+from tests.worker.kit import SECOND, WAIT, Running, file_store, loop_until, run_of, submit, wait_set
+
+__all__ = ["file_store"]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -40,14 +41,6 @@ if __name__ == "__main__":
     run_until_signal(worker)
     store.close()
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore(tmp_path / "test.db")
-    made.migrate()
-    yield made
-    made.close()
 
 
 class TestDrain:

@@ -5,8 +5,6 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,15 +24,9 @@ from penstock.runs.store.runs import run_cancel_request
 from penstock.worker.context import Result, RunContext
 from penstock.worker.worker import Worker, WorkerOptions
 from tests.worker import process_bodies
-from tests.worker.kit import SECOND, WAIT, Running, loop_until, run_of, submit, wait_set
+from tests.worker.kit import SECOND, WAIT, Running, file_store, loop_until, run_of, submit, wait_set
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore(tmp_path / "test.db")
-    made.migrate()
-    yield made
-    made.close()
+__all__ = ["file_store"]
 
 
 class Unreachable:

@@ -402,21 +402,14 @@ def _holder_causes(limit: LimitFact, wall: LocalClock) -> Iterator[Cause]:
 def _worker_causes(run: RunFact) -> Iterator[Cause]:
     where = f"pool {run.pool}"
     worker = "external worker" if run.is_external else f"worker in {where}"
+    lacking = ""
     if run.workers == 0 and not run.is_external:
-        yield Cause(
-            kind="worker",
-            text=f"there is no live worker in {where}",
-            clears=Clears.PERSON,
-            offer=commands.worker(run.pool),
-        )
-        return
-    if run.is_unclaimed:
-        yield Cause(
-            kind="worker",
-            text=f"{describe_incapable_workers(run)}: there is capacity, but it is not claimed",
-            clears=Clears.PERSON,
-            offer=commands.worker(run.pool),
-        )
+        lacking = f"there is no live worker in {where}"
+    elif run.is_unclaimed:
+        lacking = f"{describe_incapable_workers(run)}: there is capacity, but it is not claimed"
+    if lacking:
+        offer = commands.worker(run.pool)
+        yield Cause(kind="worker", text=lacking, clears=Clears.PERSON, offer=offer)
         return
     known = f" ({run.workers} live)" if run.workers is not None and not run.is_external else ""
     text = f"no {worker} has claimed it yet{known}"
