@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from penstock.audit.rows import Entry
+from penstock.audit.rows import Entry, UnsealedBlock
 from penstock.audit.store import journal
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
+from penstock.services.upkeep import seal_block
 from tests.conftest import OpenStore
 from tests.kits.world import World
 
@@ -89,12 +90,19 @@ class TestJournal:
         assert world.dump("journal", "outbox") == before
 
 
+def unsealed(world: World) -> UnsealedBlock:
+    """Read the next block without sealing it."""
+    block = world.read(lambda tx: journal.seal_read(tx, 100))
+    assert block is not None
+    return block
+
+
 class TestSeals:
     """Sealing in blocks, and what verification detects."""
 
     def seal(self, world: World, n: int = 100) -> int:
         """Seal the next block."""
-        return world.write(lambda tx: journal.seal_next(tx, n))
+        return seal_block(world.store, n)
 
     def verify(self, world: World) -> tuple[int, int, str | None]:
         """Recompute every seal in a read transaction."""
@@ -169,9 +177,10 @@ class TestSeals:
     def test_sealing_continues_after_rollback(self, world: World) -> None:
         """A sealer that fails leaves no partial block; the next one seals the same entries."""
         append(world, 3)
+        block = unsealed(world)
 
         def body(tx: Tx) -> None:
-            assert journal.seal_next(tx, 10) == 3
+            assert journal.seal_write(tx, block) == 3
             raise RuntimeError("crash")
 
         with pytest.raises(RuntimeError):
@@ -196,9 +205,20 @@ class TestSeals:
     def test_one_sealer_at_a_time(self, world: World, open_store: OpenStore) -> None:
         """A second sealer does not wait and seals nothing."""
         append(world, 3)
-        with slow_transaction(open_store(), lambda tx: journal.seal_next(tx, 10)):
+        block = unsealed(world)
+        with slow_transaction(open_store(), lambda tx: journal.seal_write(tx, block)):
             assert self.seal(world) == 0
         assert self.verify(world)[1:] == (3, None)
+
+    def test_block_sealed_by_another_process(self, world: World) -> None:
+        """A block that was read before another sealer's block is not written."""
+        append(world, 3)
+        early = unsealed(world)
+        append(world, 2)
+        assert self.seal(world) == 5
+        assert world.write(lambda tx: journal.seal_write(tx, early)) == 0
+        assert self.seal(world) == 0
+        assert self.verify(world) == (1, 5, None)
 
 
 class TestOutbox:

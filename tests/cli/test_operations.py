@@ -251,11 +251,11 @@ class TestDoctor:
 
     def test_altered_journal_fails(self, shell: Shell) -> None:
         """A sealed entry that was changed later is detected."""
-        from penstock.audit.store.journal import seal_next
+        from penstock.services.upkeep import seal_block
 
         shell.submit()
         with connect(shell.url) as client:
-            client.store.write(lambda tx: seal_next(tx, 100))
+            seal_block(client.store, 100)
         connection = sqlite3.connect(shell.path)
         guards = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'journal'"
         for (guard,) in connection.execute(guards).fetchall():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.audit.rows import Entry, OutboxMessage
-from penstock.audit.store.journal import journal_append_many, outbox_put, seal_next, seals_verify
+from penstock.audit.store.journal import journal_append_many, outbox_put, seals_verify
 from penstock.client import Client
 from penstock.core.clock import MINUTE
 from penstock.core.naming import CustomerKey
@@ -13,7 +13,7 @@ from penstock.db.store import Store, Tx
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.configs import Change, audit_append, audit_verify
-from penstock.services.upkeep import OutboxPublisher
+from penstock.services.upkeep import OutboxPublisher, seal_block
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
 from tests.kits.configs import cfg, change_of
@@ -215,13 +215,13 @@ def test_seals_wait_for_slow_writers(stage: Stage) -> None:
 
         def seal(store: Store) -> None:
             for _ in range(2):
-                store.write(lambda tx: seal_next(tx, 10))
+                seal_block(store, 10)
 
         def check(_: list[Outcome]) -> None:
-            stage.store.write(lambda tx: seal_next(tx, 10))
+            seal_block(stage.store, 10)
             assert stage.store.read(seals_verify)[1:] == (4, None)
 
-        return [note(1), note(2), seal], check
+        return [note(1), note(2), seal, seal], check
 
     assert explore(stage.arena, scene, range(20)) > 5
 

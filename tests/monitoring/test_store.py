@@ -14,6 +14,7 @@ from penstock.monitoring.store import ProviderMetricsRow
 from penstock.runs.rows import RunEnd
 from penstock.services import store as upkeep
 from penstock.services.store import AGGREGATE_LAG_US, Retention
+from penstock.services.upkeep import seal_block
 from tests.conftest import OpenStore
 from tests.kits.world import World
 
@@ -266,7 +267,7 @@ class TestUpkeep:
             world.write(lambda tx: upkeep.partitions_ensure(tx, 2))
         old = world.running()
         world.complete(old)
-        world.write(lambda tx: journal.seal_next(tx, 1000))
+        seal_block(world.store, 1000)
         world.clock.advance(3 * WEEK)
         if with_partitions:
             world.write(lambda tx: upkeep.partitions_ensure(tx, 2))
@@ -283,10 +284,10 @@ class TestUpkeep:
     def test_seals_are_valid_after_retention(self, world: World) -> None:
         """Sealed blocks whose entries were pruned are not reported as tampered."""
         world.complete(world.running())
-        world.write(lambda tx: journal.seal_next(tx, 1000))
+        seal_block(world.store, 1000)
         world.clock.advance(10 * WEEK)
         world.complete(world.running())
-        world.write(lambda tx: journal.seal_next(tx, 1000))
+        seal_block(world.store, 1000)
         world.write(lambda tx: upkeep.prune(tx, Retention(journal_us=WEEK)))
         assert world.value("SELECT count(*) FROM journal WHERE kind = 'run'") == 2
         _, _, problem = world.read(journal.seals_verify)

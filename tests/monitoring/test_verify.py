@@ -14,7 +14,6 @@ import pytest
 
 from penstock import connect
 from penstock.assembly.heads_file import HeadsFile
-from penstock.audit.store.journal import seal_next
 from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.core.clock import HOUR, MINUTE, WEEK
@@ -24,7 +23,7 @@ from penstock.db.store import Store
 from penstock.monitoring.verify.accounts import compare_heads
 from penstock.monitoring.verify.records import Verification
 from penstock.services.store import Retention, prune
-from penstock.services.upkeep import OutboxPublisher, Sealer
+from penstock.services.upkeep import OutboxPublisher, Sealer, seal_block
 from penstock.testing.clock import VirtualClock
 from tests.kits.configs import create_config
 from tests.kits.flows import Stage, chain
@@ -50,7 +49,7 @@ class Scene:
 
     def seal(self) -> None:
         """Seal what is not sealed."""
-        while self.store.write(lambda tx: seal_next(tx, 10)):
+        while seal_block(self.store, 10):
             pass
 
     def verify(self) -> Verification:
@@ -396,7 +395,7 @@ class TestCommand:
         """The result says what was checked; published heads are compared."""
         shell.submit()
         with connect(shell.url) as client:
-            client.store.write(lambda tx: seal_next(tx, 100))
+            seal_block(client.store, 100)
         assert "Intact: nothing was lost, repeated or changed." in shell.ok("verify")
         heads = tmp_path / "heads.json"
         heads.write_text(shell.ok("seals", "list", "--json"))
@@ -414,12 +413,12 @@ class TestCommand:
         """Heads are appended to a file once; messages that were pushed can be compared, too."""
         shell.submit()
         with connect(shell.url) as client:
-            client.store.write(lambda tx: seal_next(tx, 1))
+            seal_block(client.store, 1)
         path = tmp_path / "heads.jsonl"
         assert "1 head appended" in shell.ok("seals", "publish", str(path))
         shell.submit()
         with connect(shell.url) as client:
-            client.store.write(lambda tx: seal_next(tx, 100))
+            seal_block(client.store, 100)
         assert shell.json("seals", "publish", str(path))["published"] == 1
         assert shell.json("seals", "publish", str(path))["published"] == 0
         assert shell.json("verify", "--heads", str(path))["heads"] == 2

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from penstock.alerts.records import AlertSelection, NewSilence
-from penstock.audit.store.journal import seal_next
 from penstock.core.clock import DAY, to_datetime
 from penstock.core.errors import ApiError, InvalidInput, NotFound
 from penstock.monitoring.verify.records import PublishedHead
 from penstock.remote.client import RemoteClient
+from penstock.services.upkeep import seal_block
 from tests.remote.test_same_records import remote, same
 from tests.server.kit import ServedApi
 from tests.server.scene import scene
@@ -103,7 +103,7 @@ def test_processes_and_pipelines(served: ServedApi, remote: RemoteClient) -> Non
 def test_published_heads(served: ServedApi, remote: RemoteClient) -> None:
     """Published heads are compared on the server: a changed one, and one without a block."""
     scene(served.harness, "acme")
-    served.harness.store.write(lambda tx: seal_next(tx, 10))
+    seal_block(served.harness.store, 10)
     heads = [PublishedHead(block=one.block, head=one.head) for one in remote.views.seals().items]
     assert heads
     same(served, remote, "views", "compare_heads", heads)

@@ -87,6 +87,19 @@ class Seal(NamedTuple):
     version: int = 2
 
 
+class UnsealedBlock(NamedTuple):
+    """The next entries of the journal to seal, read by `seal_read`."""
+
+    after_block: int
+    """The newest block when the entries were read; 0 if there was none."""
+    from_seq: int
+    to_seq: int
+    to_xid: str
+    entries: int
+    root: str
+    cluster: int
+
+
 class OutboxMessage(NamedTuple):
     """A message taken from the outbox."""
 

@@ -13,7 +13,13 @@ from typing import Protocol
 
 from penstock.audit.rows import NewAlert, OutboxMessage
 from penstock.audit.store.alerts import alert_open
-from penstock.audit.store.journal import outbox_remove, outbox_take, seal_list, seal_next
+from penstock.audit.store.journal import (
+    outbox_remove,
+    outbox_take,
+    seal_list,
+    seal_read,
+    seal_write,
+)
 from penstock.bus.store.outbox_publisher import outbox_publish
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import StoreView, Transactions, Tx
@@ -121,6 +127,14 @@ class HeadsSink(Protocol):
         ...
 
 
+def seal_block(store: Transactions, n: int) -> int:
+    """Seal up to `n` further entries as one block. Return how many; 0 also if another process seals
+    at the same time.
+    """
+    block = store.read(lambda tx: seal_read(tx, n))
+    return 0 if block is None else store.write(lambda tx: seal_write(tx, block))
+
+
 class Sealer:
     """Service that seals the journal in blocks, up to the oldest open transaction.
 
@@ -140,7 +154,7 @@ class Sealer:
         """Seal everything that can be sealed; return the number of entries."""
         total = 0
         while True:
-            count = self._store.write(lambda tx: seal_next(tx, self._block))
+            count = seal_block(self._store, self._block)
             total += count
             if count < self._block:
                 break

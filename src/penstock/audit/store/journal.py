@@ -20,6 +20,7 @@ from penstock.audit.rows import (
     ListedEntry,
     OutboxMessage,
     Seal,
+    UnsealedBlock,
 )
 from penstock.db.store import Row, Tx, first, one
 
@@ -77,14 +78,14 @@ def journal_names(tx: Tx, run_ids: Sequence[int]) -> dict[int, tuple[str, str]]:
     return {row[0]: (row[1], row[2]) for row in tx.rows("journal_names", {"ids": list(run_ids)})}
 
 
-def seal_next(tx: Tx, n: int) -> int:
-    """Seal up to `n` further entries as one block. Return how many; 0 also if another process holds
-    the lock.
+def seal_read(tx: Tx, n: int) -> UnsealedBlock | None:
+    """Return the next block of up to `n` entries to seal; None if no entry can be sealed.
+
+    Only `seal_write` needs a write transaction, so that hashing a block blocks no writer: what can
+    be sealed never changes, and no entry can come before it any more.
     """
-    if not one(tx.rows("seal_lock"))[0]:
-        return 0
     last = first(tx.rows("seal_last"))
-    after_seq, after_xid, previous, cluster = (0, "0", "", 0) if last is None else last[1:5]
+    after_block, after_seq, after_xid, _, cluster = last or (0, 0, "0", "", 0)
     current = journal_cluster(tx)
     while True:
         params = {"after_xid": after_xid, "after_seq": after_seq, "cluster": cluster, "n": n}
@@ -94,27 +95,47 @@ def seal_next(tx: Tx, n: int) -> int:
         # Everything that the earlier cluster wrote is sealed: continue with the next.
         after_seq, after_xid, cluster = 0, "0", cluster + 1
     if not rows:
-        return 0
-    seal = Seal(
-        block=0,
+        return None
+    return UnsealedBlock(
+        after_block=after_block,
         from_seq=rows[0][1],
         to_seq=rows[-1][1],
         to_xid=rows[-1][0],
         entries=len(rows),
         root=block_root(rows),
-        previous=previous,
+        cluster=cluster,
+    )
+
+
+def seal_write(tx: Tx, block: UnsealedBlock) -> int:
+    """Seal a block that `seal_read` returned. Return its number of entries; 0 if another process
+    holds the lock or has sealed a block since.
+    """
+    if not one(tx.rows("seal_lock"))[0]:
+        return 0
+    last = first(tx.rows("seal_last"))
+    if (0 if last is None else last[0]) != block.after_block:
+        return 0
+    seal = Seal(
+        block=0,
+        from_seq=block.from_seq,
+        to_seq=block.to_seq,
+        to_xid=block.to_xid,
+        entries=block.entries,
+        root=block.root,
+        previous="" if last is None else last[3],
         head="",
         sealed_at=tx.now(),
-        cluster=cluster,
+        cluster=block.cluster,
         version=SEAL_VERSION,
     )
     seal = seal._replace(head=chain_head(seal))
     columns = {name: value for name, value in seal._asdict().items() if name != "block"}
-    block = int(one(tx.rows("seal_put", columns))[0])
-    facts = {"block": block, "entries": seal.entries, "head": seal.head, "at": seal.sealed_at}
+    number = int(one(tx.rows("seal_put", columns))[0])
+    facts = {"block": number, "entries": seal.entries, "head": seal.head, "at": seal.sealed_at}
     payload = msgspec.json.encode(facts).decode()
     tx.run("seal_announce", {"topic": SEALS_TOPIC, "payload": payload})
-    return len(rows)
+    return block.entries
 
 
 def journal_pruned_to(tx: Tx) -> int:

@@ -116,16 +116,17 @@ GROUP BY 1, 2, 3
 -- name: slo_runs_fold
 -- Add runs that ended in (after, until] to the hourly counts of their pipelines: failures and SLA.
 -- scope: system (the recorder serves all customers)
+WITH counts AS MATERIALIZED ({{slo_run_counts}})
 INSERT INTO slo_hours (pipeline, customer, hour_at, mode, phase, measure, good, bad)
 SELECT f.pipeline, f.customer, f.hour_at, '', '', f.measure, f.good, f.bad FROM (
     SELECT c.pipeline, c.customer, c.hour_at, 'failures' AS measure, c.completed AS good,
-        c.failed AS bad FROM ({{slo_run_counts}}) AS c
+        c.failed AS bad FROM counts AS c
     UNION ALL SELECT c.pipeline, c.customer, c.hour_at, 'sla', c.sla_kept, c.sla_runs - c.sla_kept
-        FROM ({{slo_run_counts}}) AS c
+        FROM counts AS c
     UNION ALL SELECT c.pipeline, 0, c.hour_at, 'failures', sum(c.completed), sum(c.failed)
-        FROM ({{slo_run_counts}}) AS c GROUP BY 1, 3
+        FROM counts AS c GROUP BY 1, 3
     UNION ALL SELECT c.pipeline, 0, c.hour_at, 'sla', sum(c.sla_kept), sum(c.sla_runs - c.sla_kept)
-        FROM ({{slo_run_counts}}) AS c GROUP BY 1, 3) AS f
+        FROM counts AS c GROUP BY 1, 3) AS f
 WHERE f.good + f.bad > 0 ORDER BY 1, 2, 3, 6
 ON CONFLICT (pipeline, customer, hour_at, mode, phase, measure) DO UPDATE SET
     good = slo_hours.good + excluded.good, bad = slo_hours.bad + excluded.bad;

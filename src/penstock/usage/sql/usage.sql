@@ -10,15 +10,17 @@ WHERE h.finished_at > :after AND h.finished_at <= :until
 -- name: usage_fold
 -- Add runs that ended in (after, until] to the daily sums of their pipelines and customers.
 -- scope: system (the meter serves all customers)
+WITH sums AS MATERIALIZED (
+    SELECT u.pipeline AS pipeline, u.customer AS customer,
+        u.finished_at - u.finished_at % 86400000000 AS day_at, count(*) AS runs,
+        sum(u.took_us) AS took_us, sum(u.bytes) AS bytes, sum(u.cost) AS cost
+    FROM ({{usage_ended}}) AS u GROUP BY 1, 2, 3)
 INSERT INTO usage_days (pipeline, customer, day_at, runs, duration_us, bytes, cost)
 SELECT f.pipeline, f.customer, f.day_at, sum(f.runs), sum(f.took_us), sum(f.bytes), sum(f.cost)
-FROM (
-    SELECT u.pipeline, u.customer, u.finished_at - u.finished_at % 86400000000 AS day_at, 1 AS runs,
-        u.took_us, u.bytes, u.cost FROM ({{usage_ended}}) AS u
-    UNION ALL SELECT u.pipeline, 0, u.finished_at - u.finished_at % 86400000000, 1, u.took_us,
-        u.bytes, u.cost FROM ({{usage_ended}}) AS u
-    UNION ALL SELECT 0, u.customer, u.finished_at - u.finished_at % 86400000000, 1, u.took_us,
-        u.bytes, u.cost FROM ({{usage_ended}}) AS u) AS f
+FROM (SELECT s.pipeline, s.customer, s.day_at, s.runs, s.took_us, s.bytes, s.cost FROM sums AS s
+    UNION ALL SELECT s.pipeline, 0, s.day_at, s.runs, s.took_us, s.bytes, s.cost FROM sums AS s
+    UNION ALL SELECT 0, s.customer, s.day_at, s.runs, s.took_us, s.bytes, s.cost FROM sums AS s
+    ) AS f
 GROUP BY f.pipeline, f.customer, f.day_at ORDER BY 1, 2, 3
 ON CONFLICT (pipeline, customer, day_at) DO UPDATE SET runs = usage_days.runs + excluded.runs,
     duration_us = usage_days.duration_us + excluded.duration_us,
