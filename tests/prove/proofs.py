@@ -17,7 +17,7 @@ from tests.harness.recovered import RECOVERED
 
 PYTHON: Final = sys.executable
 HOUR: Final = 60.0
-SEEDS: Final = {"queue": 5_000, "bus": 15_500, "flows": 500}
+SEEDS: Final = {"queue": 4_500, "bus": 15_500, "flows": 500}
 """Histories of each kind in an hour."""
 STEPS: Final = {"queue": 80, "bus": 100}
 """Steps before a history recovers: fewer than `make simulate` runs, for more seeds in an hour."""
@@ -117,7 +117,7 @@ def _chaos(name: str) -> Proof:
         name=f"chaos: {name}",
         shows=f"Under full load {scenario.about}; throughput before, during and after as shares "
         "of the baseline in the same run, and an exact account of all runs.",
-        minutes=1.5 if scenario.times == 1 else 2,
+        minutes=2 if scenario.times == 1 else 2.5,
         command=lambda f: _module(
             "tests.harness.chaos", "--only", name, "--seconds", _scaled(16, f, 8),
         ),
@@ -153,7 +153,7 @@ def _fuzz(name: str, shows: str, minutes: float, variable: str, count: int, *wor
 
 
 PROOFS: Final[tuple[Proof, ...]] = (
-    _simulation("queue", 10.5, "Real services over real SQL on virtual time: queue, schedules, "
+    _simulation("queue", 10, "Real services over real SQL on virtual time: queue, schedules, "
                 "flows and limits under crashes, lost replies, pauses and clock jumps; every "
                 "invariant after every commit, and everything becomes idle at the end."),
     _simulation("bus", 8.5, "The same for the bus: publishers, consumers, sweepers, operators."),
@@ -170,10 +170,10 @@ PROOFS: Final[tuple[Proof, ...]] = (
         shown=("histories", "flows", "commits"),
     ),
     _suite("interleaving", "All orders of the statements of competing PostgreSQL transactions, in "
-           "small scenarios: claims, limits, triggers, deliveries, services.", 2,
+           "small scenarios: claims, limits, triggers, deliveries, services.", 1,
            "-m", "not seeded", "tests/interleaving"),
     _suite("seeded bugs", "The harness itself: every bug that is planted on purpose in the engine "
-           "is detected, for the right reason.", 1.5, "-m", "seeded", "tests/simulation",
+           "is detected, for the right reason.", 1, "-m", "seeded", "tests/simulation",
            "tests/interleaving"),
     Proof(
         name="crash at every commit",
@@ -190,7 +190,7 @@ PROOFS: Final[tuple[Proof, ...]] = (
         name="crash of a backfill",
         shows="A backfill is killed twice by SIGKILL; every partition has one flow, every phase "
         "one completion.",
-        minutes=1,
+        minutes=0.5,
         command=lambda f: _module(
             "tests.harness.crash_backfill", "--json", "--partitions", _scaled(180, f, 24),
         ),
@@ -247,14 +247,14 @@ PROOFS: Final[tuple[Proof, ...]] = (
     ),
     _fuzz("fuzzing of the API", "Schemathesis calls every operation of the OpenAPI document with "
           "valid and invalid data on both engines: no 5xx, documented responses, no change by a "
-          "refused call.", 4, "PENSTOCK_FUZZ_EXAMPLES", CALLS, "-m", "slow",
+          "refused call.", 2, "PENSTOCK_FUZZ_EXAMPLES", CALLS, "-m", "slow",
           "tests/server/test_fuzz.py"),
     _fuzz("fuzzing of parsers", "Every parser of foreign input answers mutated and hostile input "
           "with a value or its declared error, within two seconds.", 2, "PROVE_EXAMPLES", INPUTS,
           "tests/prove/test_parsers.py"),
     _suite("tenant isolation", "Responses and rows of a customer are byte-equal whether or not "
            "another customer exists, for every route, parameter and use case, on both engines.",
-           3, "tests/tenancy", "-k", "not secret and not canary"),
+           1.5, "tests/tenancy", "-k", "not secret and not canary"),
     _suite("canary secrets", "A secret that enters by any field is in no response, log, event or "
            "column.", 0.5, "tests/tenancy", "-k", "secret or canary"),
     Proof(
