@@ -62,6 +62,14 @@ class TestCreate:
         assert (refused.code, "--ordered) cannot change" in refused.err) == (2, True)
         assert "changed" not in bus.ok("subscriptions", "create", "other", "--topic", "rosters")
 
+    def test_topics_keep_what_is_not_given(self, bus: Shell) -> None:
+        """`topics create` on an existing topic changes the given settings, and no others."""
+        assert bus.ok("topics", "create", "orders", "--retention", "30d") == "orders is created.\n"
+        again = bus.ok("topics", "create", "orders")
+        assert again == "orders exists.\nIt already existed with these settings.\n"
+        out = bus.ok("topics", "create", "orders", "--retention", "1d")
+        assert "changed: retention_seconds was 2592000, is 86400." in out
+
     def test_forbidden_endpoint(self, bus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """An endpoint that the egress rules forbid is reported, with the settings to change."""
         line = ("subscriptions", "create", "hook", "--topic", "rosters", "--push", PUSH)

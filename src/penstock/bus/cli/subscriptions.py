@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from penstock.bus.cli.changes import describe_changes
 from penstock.bus.cli.declared import apply, diff
 from penstock.bus.cli.topics import LIMIT, OWNER_OPTION, content
 from penstock.bus.message import ErrorKind, Nack
@@ -21,9 +22,6 @@ from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.records.record import to_json_value
 from penstock.core.records.validation import convert_input
 from penstock.egress.policy import parse_target
-
-UNDECLARED_FIELDS = frozenset({"version", "created_at", "created_by", "is_paused"})
-"""Fields of a subscription that `create` does not set."""
 
 
 @click.group(cls=Group)
@@ -142,7 +140,7 @@ def create(app: App, /, name: str, **given: Any) -> None:
         dead = made.dead_letter_topic
         click.echo(f"{name} subscribes to {made.topic} ({made.kind}).")
         if before is not None:
-            app.hint(_changes(before, made))
+            app.hint(describe_changes(before, made))
         app.hint(
             f"Dead letters: {dead}"
             if dead
@@ -315,26 +313,6 @@ def _before(client: UseCaseGroups, name: str, customer: str | None) -> StoredSub
         return client.subscriptions.get(name, customer=customer).subscription
     except (NotFound, InvalidInput):  # missing, or an invalid name: `declare` reports the latter
         return None
-
-
-def _changes(before: StoredSubscription, made: StoredSubscription) -> str:
-    """Describe the changed fields, including those that were reset to their defaults."""
-    old, new = to_json_value(before), to_json_value(made)
-    names = [name for name in new if name not in UNDECLARED_FIELDS and new[name] != old[name]]
-    if not names:
-        return "It already existed with these settings."
-    changes = (f"{name} was {_value(old[name])}, is {_value(new[name])}" for name in names)
-    return f"It already existed and was changed: {'; '.join(changes)}."
-
-
-def _value(value: object) -> str:
-    if value is None or isinstance(value, str | dict):
-        return "none" if value is None else output.escape_control(_text(value))
-    return f"{value:g}" if isinstance(value, float) else str(value).lower()
-
-
-def _text(value: str | dict[str, Any]) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _reach(app: App, endpoint: str) -> str:

@@ -8,17 +8,26 @@ from typing import Any
 
 import click
 
+from penstock.bus.cli.changes import describe_changes
 from penstock.bus.message import NewMessage
-from penstock.bus.records import MessageDetail, PublishResult, SchemaSettings, Topic
+from penstock.bus.records import (
+    MessageDetail,
+    PublishResult,
+    SchemaSettings,
+    StoredTopic,
+    Topic,
+)
 from penstock.cli import output
 from penstock.cli.app import App, Group
 from penstock.cli.arguments import confirm, read_text
 from penstock.cli.rows import collect
+from penstock.client import UseCaseGroups
 from penstock.core.clock import parse_duration
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, NotFound
 
 LIMIT = click.IntRange(1, 10_000)
 BATCH = 500
+_KEPT = ("retention", "labels", "schema_settings")
 OWNER_OPTION = click.option(
     "--customer", metavar="ID", help="Owner; omit it for a system resource."
 )
@@ -72,18 +81,39 @@ def show(app: App, name: str, customer: str | None) -> None:
 @topics.command("create")
 @click.argument("name")
 @OWNER_OPTION
-@click.option("--retention", default="7d", show_default=True, metavar="DURATION",
-              help="How long messages are kept after publishing.")  # fmt: skip
+@click.option("--retention", metavar="DURATION",
+              help="How long messages are kept after publishing. Defaults to 7d.")  # fmt: skip
 @click.option("--schema", metavar="NAME", help="Schema that messages must match, as JSON.")
 @click.pass_obj
-def create(app: App, name: str, customer: str | None, retention: str, schema: str | None) -> None:
-    """Create a topic; does nothing if it already exists."""
-    kept = timedelta(microseconds=parse_duration(retention, "retention"))
-    checked = None if schema is None else SchemaSettings(schema=schema)
-    wanted = Topic(name=name, retention=kept, schema_settings=checked)
+def create(
+    app: App, name: str, customer: str | None, retention: str | None, schema: str | None
+) -> None:
+    """Create a topic; on an existing one, change only what the options name."""
+    given: dict[str, Any] = {}
+    if retention is not None:
+        given["retention"] = timedelta(microseconds=parse_duration(retention, "retention"))
+    if schema is not None:
+        given["schema_settings"] = SchemaSettings(schema=schema)
     with app.connect() as client:
-        made = client.topics.create(wanted, customer=customer)
-    app.emit(made, lambda: click.echo(f"{name} exists."))
+        before = _before(client, name, customer)
+        kept = {} if before is None else {field: getattr(before, field) for field in _KEPT}
+        made = client.topics.create(Topic(name=name, **kept | given), customer=customer)
+
+    def print_text() -> None:
+        click.echo(f"{name} {'is created' if before is None else 'exists'}.")
+        if before is not None:
+            app.hint(describe_changes(before, made))
+
+    app.emit(made, print_text)
+
+
+def _before(client: UseCaseGroups, name: str, customer: str | None) -> StoredTopic | None:
+    """Return the existing topic; None if there is none."""
+    try:
+        found = client.topics.get(name, customer=customer)
+    except (NotFound, InvalidInput):  # missing, or an invalid name: `create` reports the latter
+        return None
+    return found
 
 
 @topics.command("delete")
