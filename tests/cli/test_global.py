@@ -67,7 +67,7 @@ class TestHelp:
         )
         done = python("-c", code)
         assert done.stderr.strip() == "[]"
-        assert "Commands:" in done.stdout
+        assert "Operate flows:" in done.stdout
 
     def test_every_command_has_help_and_json(self) -> None:
         """Each command and option has help, and each command accepts the global options."""
@@ -180,6 +180,14 @@ class TestNames:
         check(cli)
         assert ("trigger",) in paths
         assert ("runs", "list") in paths
+
+
+def test_list_options_take_commas(shell: Shell) -> None:
+    """`--pipelines a.py,b.py` is two files, as in the environment."""
+    both = shell("worker", "--pipelines", "missing_one.py, missing_two.py")
+    assert both.code == 2
+    assert "missing_one.py" in both.err
+    assert "missing_two.py" not in both.err
 
 
 class TestErrors:

@@ -245,8 +245,17 @@ def _attributes(name: str) -> dict[str, Any]:
         "type": int if setting.kind == "int" else str,
     }
     if setting.kind == "list":
-        found |= {"multiple": True, "callback": lambda _ctx, _param, value: value or None}
+        found |= {"multiple": True, "callback": _split_list}
     return found
+
+
+def _split_list(
+    ctx: click.Context,  # noqa: ARG001 - click's own
+    param: click.Parameter,  # noqa: ARG001 - click's own
+    value: tuple[str, ...],
+) -> tuple[str, ...] | None:
+    """Join the values of a repeated option, each with or without commas, as in the environment."""
+    return tuple(part for one in value for part in one.split(",")) or None
 
 
 def _global_options() -> list[click.Option]:

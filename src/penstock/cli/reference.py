@@ -25,7 +25,7 @@ from penstock.assets.metrics_page import metrics_page
 from penstock.bus.transports.table import transports_page
 from penstock.cli.app import Command, Group
 from penstock.cli.python_reference import python_page
-from penstock.cli.root import COMMANDS, cli
+from penstock.cli.root import COMMANDS, GROUPS, cli
 from penstock.core.errors import PenstockError
 from penstock.exports import PUBLIC_MODULES
 from penstock.runs import states
@@ -56,6 +56,10 @@ def cli_page() -> str:
         "",
         *_table(cli),
         "",
+        "## Commands by purpose",
+        "",
+        *(f"- {title}: {', '.join(map(_link, group))}" for title, group in GROUPS.items()),
+        "",
         "## Exit codes",
         "",
         "| code | meaning |",
@@ -78,6 +82,10 @@ def cli_page() -> str:
         for path, found in _walk(f"penstock {name}", command):
             lines += ["", f"## {path}", "", *_command(path, found)]
     return "\n".join(lines) + "\n"
+
+
+def _link(command: str) -> str:
+    return f"[{command}](#penstock-{command})"
 
 
 def settings_page() -> str:

@@ -19,194 +19,293 @@ from penstock.cli.errors import INTERRUPTED, report
 from penstock.cli.terminal import terminal_streams
 from penstock.exports import DISTRIBUTION
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "up": (
-        "assembly.cli",
-        "Run the scheduler, all services, a worker and the API in one process.",
-    ),
-    "api": (
-        "assembly.cli",
-        "Serve the HTTP API only; with --pubsub-port also Google Pub/Sub's services.",
-    ),
-    "worker": ("assembly.cli", "Run a worker that claims and executes runs."),
-    "scheduler": ("assembly.cli", "Run the scheduler and the other services, but no worker."),
-    "status": (
-        "monitoring.cli.status",
-        "Show the queue, today's totals, live processes and open alerts.",
-    ),
-    "today": (
-        "monitoring.cli.today",
-        "Show the flows and the scheduled runs of today, and their progress.",
-    ),
-    "explain": (
-        "flows.explain.cli.explain",
-        "Explain what a flow decided, what it waits for and what you can do.",
-    ),
-    "why": (
-        "flows.explain.cli.why",
-        "Show why a flow, run, config, message, subscription or customer waits, as a tree.",
-    ),
-    "trace": (
-        "flows.explain.cli.trace",
-        "Show everything that one cause started, and the expected steps that have not happened.",
-    ),
-    "entity": (
-        "flows.explain.cli.entity",
-        "Show how far the changes of an entity have progressed, phase by phase.",
-    ),
-    "executions": (
-        "tracking.cli",
-        "List all executions that belong to one cause, newest first.",
-    ),
-    "find": (
-        "tracking.cli",
-        "Find an object by a fragment of its id, a message id, an entity, a customer or a name.",
-    ),
-    "flows": ("flows.cli.flows", "List, show and cancel flows."),
-    "items": ("flows.items.cli", "Count, list and retry the items of a flow."),
-    "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a given phase."),
-    "replay": (
-        "recovery.cli.replay",
-        "Run a partition again, starting at a phase, in a new generation.",
-    ),
-    "cancel": (
-        "recovery.cli.replay",
-        "Cancel all open flows and single runs of a customer, a pipeline or a range of partitions.",
-    ),
-    "slowest": (
-        "recovery.cli.replay",
-        "List processors by how long their successful runs take, slowest first.",
-    ),
-    "backfill": (
-        "recovery.cli.backfill",
-        "Process a range of partitions in the background, a bounded number at a time.",
-    ),
-    "backfills": (
-        "recovery.cli.backfill",
-        "List, follow, pause, resume and cancel backfills.",
-    ),
-    "complete": (
-        "flows.cli.complete",
-        "Report the completion of a processor that Penstock does not run.",
-    ),
-    "gate": ("flows.gates.cli.gate", "Check gates now, list decisions and try other settings."),
-    "override": (
-        "flows.gates.cli.override",
-        "Grant, list and revoke approvals to start without a dependency.",
-    ),
-    "interventions": (
-        "flows.gates.cli.interventions",
-        "List, show and resolve items that need a human decision.",
-    ),
-    "detect": (
-        "detection.cli",
-        "List what is late, stuck, missing or at risk now, with the command that fixes it.",
-    ),
-    "risk": (
-        "detection.cli",
-        "Show when a flow will probably end, and how likely it is to miss its service level.",
-    ),
-    "freshness": ("detection.cli", "Show the age of tables that have a freshness policy."),
-    "top": ("monitoring.cli.top", "Show runs in progress, limits and backlogs, live."),
-    "health": (
-        "analytics.review.cli",
-        "Run the daily checks: nacks, missing tables, overrides, failures, late starts.",
-    ),
-    "report": (
-        "analytics.review.cli",
-        "Write the weekly report: failures by kind, trends, and what to do about them.",
-    ),
-    "analytics": (
-        "analytics.cli",
-        "Show statistics on ended work: dependencies, trends, acknowledgments, durations.",
-    ),
-    "slo": ("slos.cli", "Show service levels: targets, error budgets, burn rates, breaches."),
-    "budgets": ("usage.cli", "Set, list, lift and remove budgets of pipelines and customers."),
-    "anomalies": (
-        "usage.cli",
-        "List executions outside the range of earlier ones, with that history.",
-    ),
-    "pools": ("usage.cli", "Show the load of pools and the number of workers they need."),
-    "breakers": (
-        "flows.breakers.cli",
-        "List, explain and reset the breakers that stop a phase after five failures.",
-    ),
-    "runs": ("runs.cli.runs", "List, show, submit, cancel and retry runs."),
-    "limits": ("limits.cli", "Show and set shared capacity and rate limits; release leases."),
-    "topics": ("bus.cli.topics", "Create topics, publish messages, look up a message."),
-    "subscriptions": (
-        "bus.cli.subscriptions",
-        "Create, inspect, pull, seek and pause subscriptions.",
-    ),
-    "snapshots": (
-        "bus.cli.snapshots",
-        "Take, list and delete snapshots of subscriptions; set a subscription to one.",
-    ),
-    "schemas": (
-        "bus.cli.schemas",
-        "Create and list message schemas; add, list and roll back revisions.",
-    ),
-    "spool": ("bus.cli.spool", "List and deliver events spooled on disk."),
-    "dlq": ("dead_letters.cli.dlq", "List, replay and discard dead letters of runs and messages."),
-    "configs": ("schedules.cli.configs", "Create, change, preview and audit customers' schedules."),
-    "schedules": (
-        "schedules.cli.load_map",
-        "Show scheduled starts; spread those of busy minutes.",
-    ),
-    "pipelines": ("pipelines.cli", "List, show and register pipelines."),
-    "pause": (
-        "schedules.cli.pauses",
-        "Stop starting runs: all runs, or those of a customer, a pipeline or a config.",
-    ),
-    "resume": ("schedules.cli.pauses", "End a pause so that runs start again."),
-    "pauses": ("schedules.cli.pauses", "List the pauses in force."),
-    "alerts": (
-        "alerts.cli",
-        "List, acknowledge, silence and resolve alerts; show rules and channels.",
-    ),
-    "customers": (
-        "monitoring.cli.customers",
-        "List customers by health; set their weight, concurrency and start tolerance.",
-    ),
-    "keys": ("access.cli.keys", "Create, list, rotate and revoke API keys."),
-    "db": ("db.cli", "Migrate and copy the database; rotate the push signing key."),
-    "assets": (
-        "assets.cli",
-        "Generate Grafana dashboards, Prometheus rules and an Alertmanager config.",
-    ),
-    "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
-    "verify": (
-        "monitoring.cli.verify",
-        "Prove from the journal and the audit chains that nothing was lost, repeated or changed.",
-    ),
-    "sink": (
-        "shipping.cli",
-        "Ship the journal and the logs to the audit sink; show the progress.",
-    ),
-    "query": (
-        "shipping.cli",
-        "Execute one SELECT over the audit sink: journal, history and the logs of flows.",
-    ),
-    "seals": ("monitoring.cli.verify", "List and publish the sealed blocks of the journal."),
-    "export": (
-        "monitoring.cli.export",
-        "Export ended runs, flows, journal entries or executions.",
-    ),
-    "completion": (
-        "cli.completion_script",
-        "Print the script that completes commands, options, ids and names in a shell.",
-    ),
-    "simulate": ("testing.cli", "Simulate pipelines under random faults and check invariants."),
-    "init": (
-        "scaffold.cli",
-        "Create a project with a pipeline, a test, settings and a README.",
-    ),
-    "demo": (
-        "demo",
-        "Simulate a day of pipeline runs, with failures, in just over a minute.",
-    ),
+GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "Start": {
+        "init": (
+            "scaffold.cli",
+            "Create a project with a pipeline, a test, settings and a README.",
+        ),
+        "demo": (
+            "demo",
+            "Simulate a day of pipeline runs, with failures, in just over a minute.",
+        ),
+        "up": (
+            "assembly.cli",
+            "Run the scheduler, all services, a worker and the API in one process.",
+        ),
+        "api": (
+            "assembly.cli",
+            "Serve the HTTP API only; with --pubsub-port also Google Pub/Sub's services.",
+        ),
+        "worker": (
+            "assembly.cli",
+            "Run a worker that claims and executes runs.",
+        ),
+        "scheduler": (
+            "assembly.cli",
+            "Run the scheduler and the other services, but no worker.",
+        ),
+    },
+    "See what happens": {
+        "status": (
+            "monitoring.cli.status",
+            "Show the queue, today's totals, live processes and open alerts.",
+        ),
+        "today": (
+            "monitoring.cli.today",
+            "Show the flows and the scheduled runs of today, and their progress.",
+        ),
+        "top": (
+            "monitoring.cli.top",
+            "Show runs in progress, limits and backlogs, live.",
+        ),
+        "flows": (
+            "flows.cli.flows",
+            "List, show and cancel flows.",
+        ),
+        "runs": (
+            "runs.cli.runs",
+            "List, show, submit, cancel and retry runs.",
+        ),
+        "customers": (
+            "monitoring.cli.customers",
+            "List customers by health; set their weight, concurrency and start tolerance.",
+        ),
+        "explain": (
+            "flows.explain.cli.explain",
+            "Explain what a flow decided, what it waits for and what you can do.",
+        ),
+        "why": (
+            "flows.explain.cli.why",
+            "Show why a flow, run, config, message, subscription or customer waits, as a tree.",
+        ),
+        "trace": (
+            "flows.explain.cli.trace",
+            "Show everything that one cause started, and the expected steps that have not "
+            "happened.",
+        ),
+        "entity": (
+            "flows.explain.cli.entity",
+            "Show how far the changes of an entity have progressed, phase by phase.",
+        ),
+        "executions": (
+            "tracking.cli",
+            "List all executions that belong to one cause, newest first.",
+        ),
+        "find": (
+            "tracking.cli",
+            "Find an object by a fragment of its id, a message id, an entity, a customer or "
+            "a name.",
+        ),
+    },
+    "Operate flows": {
+        "trigger": (
+            "flows.cli.trigger",
+            "Open a flow for a partition, or start one at a given phase.",
+        ),
+        "replay": (
+            "recovery.cli.replay",
+            "Run a partition again, starting at a phase, in a new generation.",
+        ),
+        "backfill": (
+            "recovery.cli.backfill",
+            "Process a range of partitions in the background, a bounded number at a time.",
+        ),
+        "backfills": (
+            "recovery.cli.backfill",
+            "List, follow, pause, resume and cancel backfills.",
+        ),
+        "cancel": (
+            "recovery.cli.replay",
+            "Cancel all open flows and single runs of a customer, a pipeline or a range of "
+            "partitions.",
+        ),
+        "complete": (
+            "flows.cli.complete",
+            "Report the completion of a processor that Penstock does not run.",
+        ),
+        "items": (
+            "flows.items.cli",
+            "Count, list and retry the items of a flow.",
+        ),
+        "gate": (
+            "flows.gates.cli.gate",
+            "Check gates now, list decisions and try other settings.",
+        ),
+        "override": (
+            "flows.gates.cli.override",
+            "Grant, list and revoke approvals to start without a dependency.",
+        ),
+        "interventions": (
+            "flows.gates.cli.interventions",
+            "List, show and resolve items that need a human decision.",
+        ),
+        "breakers": (
+            "flows.breakers.cli",
+            "List, explain and reset the breakers that stop a phase after five failures.",
+        ),
+        "pipelines": (
+            "pipelines.cli",
+            "List, show and register pipelines.",
+        ),
+    },
+    "Schedules and limits": {
+        "configs": (
+            "schedules.cli.configs",
+            "Create, change, preview and audit customers' schedules.",
+        ),
+        "schedules": (
+            "schedules.cli.load_map",
+            "Show scheduled starts; spread those of busy minutes.",
+        ),
+        "pause": (
+            "schedules.cli.pauses",
+            "Stop starting runs: all runs, or those of a customer, a pipeline or a config.",
+        ),
+        "resume": (
+            "schedules.cli.pauses",
+            "End a pause so that runs start again.",
+        ),
+        "pauses": (
+            "schedules.cli.pauses",
+            "List the pauses in force.",
+        ),
+        "limits": (
+            "limits.cli",
+            "Show and set shared capacity and rate limits; release leases.",
+        ),
+    },
+    "Messages and dead letters": {
+        "topics": (
+            "bus.cli.topics",
+            "Create topics, publish messages, look up a message.",
+        ),
+        "subscriptions": (
+            "bus.cli.subscriptions",
+            "Create, inspect, pull, seek and pause subscriptions.",
+        ),
+        "snapshots": (
+            "bus.cli.snapshots",
+            "Take, list and delete snapshots of subscriptions; set a subscription to one.",
+        ),
+        "schemas": (
+            "bus.cli.schemas",
+            "Create and list message schemas; add, list and roll back revisions.",
+        ),
+        "spool": (
+            "bus.cli.spool",
+            "List and deliver events spooled on disk.",
+        ),
+        "dlq": (
+            "dead_letters.cli.dlq",
+            "List, replay and discard dead letters of runs and messages.",
+        ),
+    },
+    "Notice trouble": {
+        "alerts": (
+            "alerts.cli",
+            "List, acknowledge, silence and resolve alerts; show rules and channels.",
+        ),
+        "detect": (
+            "detection.cli",
+            "List what is late, stuck, missing or at risk now, with the command that fixes it.",
+        ),
+        "risk": (
+            "detection.cli",
+            "Show when a flow will probably end, and how likely it is to miss its service level.",
+        ),
+        "freshness": (
+            "detection.cli",
+            "Show the age of tables that have a freshness policy.",
+        ),
+        "slo": (
+            "slos.cli",
+            "Show service levels: targets, error budgets, burn rates, breaches.",
+        ),
+        "health": (
+            "analytics.review.cli",
+            "Run the daily checks: nacks, missing tables, overrides, failures, late starts.",
+        ),
+        "doctor": (
+            "monitoring.cli.doctor",
+            "Check the installation and suggest fixes.",
+        ),
+    },
+    "Report": {
+        "report": (
+            "analytics.review.cli",
+            "Write the weekly report: failures by kind, trends, and what to do about them.",
+        ),
+        "analytics": (
+            "analytics.cli",
+            "Show statistics on ended work: dependencies, trends, acknowledgments, durations.",
+        ),
+        "slowest": (
+            "recovery.cli.replay",
+            "List processors by how long their successful runs take, slowest first.",
+        ),
+        "anomalies": (
+            "usage.cli",
+            "List executions outside the range of earlier ones, with that history.",
+        ),
+        "budgets": (
+            "usage.cli",
+            "Set, list, lift and remove budgets of pipelines and customers.",
+        ),
+        "pools": (
+            "usage.cli",
+            "Show the load of pools and the number of workers they need.",
+        ),
+    },
+    "Install and administer": {
+        "db": (
+            "db.cli",
+            "Migrate and copy the database; rotate the push signing key.",
+        ),
+        "keys": (
+            "access.cli.keys",
+            "Create, list, rotate and revoke API keys.",
+        ),
+        "assets": (
+            "assets.cli",
+            "Generate Grafana dashboards, Prometheus rules and an Alertmanager config.",
+        ),
+        "completion": (
+            "cli.completion_script",
+            "Print the script that completes commands, options, ids and names in a shell.",
+        ),
+        "simulate": (
+            "testing.cli",
+            "Simulate pipelines under random faults and check invariants.",
+        ),
+    },
+    "Audit": {
+        "verify": (
+            "monitoring.cli.verify",
+            "Prove from the journal and the audit chains that nothing was lost, repeated or "
+            "changed.",
+        ),
+        "seals": (
+            "monitoring.cli.verify",
+            "List and publish the sealed blocks of the journal.",
+        ),
+        "sink": (
+            "shipping.cli",
+            "Ship the journal and the logs to the audit sink; show the progress.",
+        ),
+        "query": (
+            "shipping.cli",
+            "Execute one SELECT over the audit sink: journal, history and the logs of flows.",
+        ),
+        "export": (
+            "monitoring.cli.export",
+            "Export ended runs, flows, journal entries or executions.",
+        ),
+    },
 }
-"""Command → (module below `penstock`, its summary in `penstock --help`)."""
+"""Section of `penstock --help` → command → (module below `penstock`, its summary there)."""
+COMMANDS: Final = {name: one for group in GROUPS.values() for name, one in group.items()}
+"""Every command, in the order of `GROUPS`."""
 
 INSTEAD: Final[Mapping[str, tuple[str, ...]]] = {
     "help": ("--help",),
@@ -226,7 +325,7 @@ class RootGroup(Group):
     instead = INSTEAD
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
-        """Return every command name, in the order of `COMMANDS`."""
+        """Return every command name, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(
@@ -246,9 +345,11 @@ class RootGroup(Group):
         ctx: click.Context,  # noqa: ARG002 - click's own
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write the list of commands without importing their modules."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        """Write the sections of commands without importing their modules."""
+        width = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", text) for name, (_, text) in group.items()])
 
     def main(
         self,
