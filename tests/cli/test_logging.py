@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from penstock.audit.telemetry import (
     RunEnded,
     RunRefused,
+    RunsReleased,
     RunStarted,
     ServiceError,
     ServiceStarted,
@@ -18,11 +19,13 @@ from penstock.audit.telemetry import (
     WorkerHeartbeat,
 )
 from penstock.cli.log_writer import LogWriter
-from penstock.cli.logging import LINES_PER_SECOND, EventLog, describe_event
+from penstock.cli.logging import ERROR_SECONDS, LINES_PER_SECOND, EventLog, describe_event
 from penstock.core.clock import SECOND
+from penstock.core.ids import encode
 from penstock.core.naming import ProcessorKey
 from penstock.testing.clock import VirtualClock
 
+RUN_7 = encode("run", 7)
 DONE = RunEnded(7, "acme", ProcessorKey(1), "COMPLETED", None, False, False)
 DEAD = RunEnded(7, "acme", ProcessorKey(1), "FAILED", "AUTHENTICATION_FAILED", False, True)
 
@@ -51,7 +54,10 @@ def test_event_texts() -> None:
         (Ticked(9, 7, 1, 1, 3), "info", "7 runs of 9 due configs"),
         (Swept(1, 2, 3, 0, 0), "warning", "1 sessions, 2 lapsed, 3 stale"),
         (WorkerHeartbeat(1, "lost", 4), "warning", "session lost"),
-        (ServiceError("sweeper", "gone", 1.5), "error", "sweeper failed: gone"),
+        (ServiceError("sweeper", "gone", 1.5), "error", "sweeper failed: gone; retrying in 1.5 s"),
+        (ServiceError("a", "refused\n\tIs it up?", 0), "error", "a failed: refused Is it up?"),
+        (RunsReleased.of([8, 7]), "info", f"2 runs released, for another worker: {RUN_7}, run_"),
+        (RunsReleased.of(range(30)), "info", " and 10 more"),
         (ServiceStarted("sweeper"), "debug", "service started sweeper"),
     ):
         found, text = describe_event(event, lambda _: "bill")
@@ -80,6 +86,32 @@ def test_rate_limit() -> None:
         log(DONE)
     log.flush()
     assert "81 completed" in lines[-1]
+
+
+def test_one_line_for_an_outage() -> None:
+    """The same error of many services has one line in ERROR_SECONDS, with the number before it."""
+    log, lines, clock = make()
+    for _ in range(4):
+        for service in ("sweeper", "scheduler", "worker.beat"):
+            log(ServiceError(service, "StoreUnavailable: PostgreSQL: refused", 1.0))
+        log(ServiceError("sweeper", "KeyError: 'x'", 1.0))
+    assert len(lines) == 2
+    clock.advance(seconds=ERROR_SECONDS)
+    log(ServiceError("scheduler", "StoreUnavailable: PostgreSQL: refused", 5.0))
+    assert lines[2].endswith("retrying in 5.0 s (and before: 11 failures of 3 services)")
+    log(ServiceError("sweeper", "StoreUnavailable: PostgreSQL: refused", 5.0))
+    assert len(lines) == 3
+    clock.advance(seconds=60)
+    log(DONE)
+    assert lines[3].endswith("… and 4 failures of services")
+    assert "completed" in lines[4]
+    log(ServiceError("sweeper", "StoreUnavailable: PostgreSQL: refused", 5.0))
+    log(ServiceError("sweeper", "StoreUnavailable: PostgreSQL: refused", 5.0))
+    log.flush()
+    assert [line.partition("  ")[2] for line in lines[5:]] == [
+        "! sweeper failed: StoreUnavailable: PostgreSQL: refused; retrying in 5.0 s",
+        "… and 1 failure of services",
+    ]
 
 
 def test_json_lines_are_complete() -> None:

@@ -1,5 +1,6 @@
 """Draining a worker: what ends, what is signalled and released, and how long that takes."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.audit.telemetry import RunEnded, RunStarted
+from penstock.audit.telemetry import RunEnded, RunsReleased, RunStarted
 from penstock.db.sqlite.store import SqliteStore
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.store.leases import session_list
@@ -79,6 +80,9 @@ class TestDrain:
         states = [run_of(store, run_id).state for run_id in ids]
         assert states.count("COMPLETED") == 2
         assert states.count("PENDING") == 8
+        released = [state == "PENDING" for state in states]
+        named = {run_id for event in running.events.of(RunsReleased) for run_id in event.run_ids}
+        assert named == set(itertools.compress(ids, released))
         assert store.read(session_list) == []
 
     def test_a_run_that_does_not_end_in_time_is_signalled_and_released(
@@ -95,6 +99,7 @@ class TestDrain:
             running.events.until(RunStarted)
         run = run_of(store, run_id)
         assert (run.state, run.attempt, run.error_type) == ("PENDING", 1, None)
+        assert running.events.of(RunsReleased) == [RunsReleased(1, (run_id,))]
 
     @pytest.mark.parametrize(
         ("drain", "waits"), [(30, [25.0, 5.0]), (7, [2.0, 5.0]), (3, [0.0, 3.0]), (0, [0.0, 0.0])]

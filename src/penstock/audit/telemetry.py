@@ -18,6 +18,8 @@ from penstock.core.naming import ProcessorKey
 
 log = logging.getLogger(__name__)
 
+RELEASED_SHOWN: Final = 20
+
 
 def event_name(kind: type[Event]) -> str:
     """Return the name of a kind of event in logs."""
@@ -165,6 +167,22 @@ class RunRefused(Event, frozen=True):
 
     run_id: int
     token: int
+
+
+class RunsReleased(Event, frozen=True):
+    """A worker returned runs to the queue, without counting an attempt: it drains, or its lease was
+    not renewed in time.
+    """
+
+    count: int
+    run_ids: tuple[int, ...]
+    """The first RELEASED_SHOWN of them."""
+
+    @classmethod
+    def of(cls, run_ids: Iterable[int]) -> RunsReleased:
+        """Return the event of released runs, in the order of their ids."""
+        found = sorted(run_ids)
+        return cls(len(found), tuple(found[:RELEASED_SHOWN]))
 
 
 class Ticked(Event, frozen=True):

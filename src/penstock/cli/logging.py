@@ -1,7 +1,9 @@
 """Log the events of a serving process, as text lines or JSON lines.
 
 `EventLog` subscribes to the process's event stream. Text output is limited to LINES_PER_SECOND for
-frequent events; the rest are counted, and one line reports the counts. JSON output is complete.
+frequent events; the rest are counted, and one line reports the counts. An error that makes many
+services fail, such as an outage of the database, has one line in ERROR_SECONDS, with the number of
+failures since. JSON output is complete.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from penstock.audit.telemetry import (
     RequestSent,
     RunEnded,
     RunRefused,
+    RunsReleased,
     RunStarted,
     Served,
     ServiceError,
@@ -45,7 +48,7 @@ from penstock.audit.telemetry import (
 )
 from penstock.cli.log_writer import LogWriter
 from penstock.cli.output import error_text, escape_control, plural
-from penstock.core.clock import Clock, SystemClock, iso, to_datetime
+from penstock.core.clock import SECOND, Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.redact import redact_json, redact_text
 from penstock.telemetry.log_lines import LogSink, log_line
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
     from penstock.client import Client
 
 LINES_PER_SECOND = 20
+ERROR_SECONDS = 10
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -84,6 +88,7 @@ class EventLog:
         self._second = 0
         self._lines = 0
         self._suppressed: Counter[str] = Counter()
+        self._repeated = RepeatedErrors()
 
     @classmethod
     @contextlib.contextmanager
@@ -125,6 +130,12 @@ class EventLog:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
         trace = event.traceback if isinstance(event, RunEnded) else None
+        if isinstance(event, ServiceError) and not self._as_json:
+            with self._lock:
+                repeats = self._repeated.count(event, self._clock.now())
+            if repeats is None:
+                return
+            text += repeats
         many = isinstance(
             event, RunStarted | RunEnded | Served | PushPosted | PushRefused | RequestSent
         )
@@ -145,7 +156,8 @@ class EventLog:
             self._export(log_line(now, level, redact_text(text), record))
         with self._lock:
             if now // 1_000_000 != self._second:
-                self._write_suppressed(now)
+                old = now - 3 * ERROR_SECONDS * SECOND
+                self._write_suppressed(now, self._repeated.forget(old))
                 self._second, self._lines = now // 1_000_000, 0
             self._lines += 1
             if is_one_of_many and self._lines > LINES_PER_SECOND and not self._as_json:
@@ -159,13 +171,15 @@ class EventLog:
     def flush(self) -> None:
         """Write the counts of suppressed lines."""
         with self._lock:
-            self._write_suppressed(self._clock.now())
+            now = self._clock.now()
+            self._write_suppressed(now, self._repeated.forget(now + 1))
 
-    def _write_suppressed(self, now: int) -> None:
-        if self._suppressed:
-            what = ", ".join(f"{n:,} {state.lower()}" for state, n in self._suppressed.items())
+    def _write_suppressed(self, now: int, failures: int = 0) -> None:
+        counts = [f"{n:,} {state.lower()}" for state, n in self._suppressed.items()]
+        counts += [f"{plural(failures, 'failure')} of services"] if failures else []
+        if counts:
             self._suppressed = Counter()
-            self._put(now, "info", f"… and {what}", {})
+            self._put(now, "info", f"… and {', '.join(counts)}", {})
 
     def dropped_line(self, count: int) -> str:
         """Return the line that reports lines dropped because the log was not read."""
@@ -183,6 +197,35 @@ class EventLog:
         mark = {"warning": "! ", "error": "! "}.get(level, "")
         shown = escape_control(redact_text(text))
         return f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{shown}"
+
+
+class RepeatedErrors:
+    """Failures of services that have the same error, counted between the lines that report them."""
+
+    def __init__(self) -> None:
+        self._reported_at: dict[str, int] = {}
+        self._since: dict[str, Counter[str]] = {}
+
+    def count(self, event: ServiceError, now: int) -> str | None:
+        """Return what the line of a failure adds about those before it; None if it has no line."""
+        reported_at = self._reported_at.get(event.error)
+        if reported_at is not None and now - reported_at < ERROR_SECONDS * SECOND:
+            self._since[event.error][event.service] += 1
+            return None
+        before = self._since.get(event.error)
+        self._reported_at[event.error] = now
+        self._since[event.error] = Counter()
+        if not before:
+            return ""
+        failures, services = plural(before.total(), "failure"), plural(len(before), "service")
+        return f" (and before: {failures} of {services})"
+
+    def forget(self, before: int) -> int:
+        """Forget errors reported before a time; return the number of their counted failures."""
+        old = [error for error, at in self._reported_at.items() if at < before]
+        for error in old:
+            del self._reported_at[error]
+        return sum(self._since.pop(error).total() for error in old)
 
 
 def logged_kinds(level: str) -> list[type[Event]]:
@@ -250,8 +293,13 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
         result = "stored as poison" if event.outcome == "kept" else event.outcome
         return level, f"push to {event.subscription}: {event.message_id or 'a message'} {result}"
     if isinstance(event, ServiceError):
-        again = f"retrying in {event.seconds:.1f} s"
-        return "error", f"{event.service} failed: {event.error}; {again}"
+        again = f"; retrying in {event.seconds:.1f} s" if event.seconds else ""
+        return "error", f"{event.service} failed: {' '.join(event.error.split())}{again}"
+    if isinstance(event, RunsReleased):
+        shown = ", ".join(encode("run", run_id) for run_id in event.run_ids)
+        rest = event.count - len(event.run_ids)
+        others = f" and {rest:,} more" if rest else ""
+        return "info", f"{plural(event.count, 'run')} released, for another worker: {shown}{others}"
     return "debug", event.action.replace("_", " ") + "".join(
         f" {v}" for v in event.as_dict().values()
     )
@@ -289,6 +337,8 @@ def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
     fields.pop("exception", None)
     if fields.get("flow_id") is not None:
         fields["flow_id"] = encode("flow", fields["flow_id"])
+    if isinstance(event, RunsReleased):
+        fields["run_ids"] = [encode("run", run_id) for run_id in event.run_ids]
     if isinstance(event, RunEnded):
         fields |= {"retry": bool(event.retry), "dead": bool(event.dead)}
         optional = ("error_class", "error", "traceback", "why")

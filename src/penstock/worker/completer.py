@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.telemetry import Events, ServiceError
+from penstock.audit.telemetry import Events, RunsReleased, ServiceError
 from penstock.core.errors import PenstockError, StoreError, StoreUnavailable
 from penstock.db.store import Transactions, Tx
 from penstock.limits.store.limits import requeued_wake
@@ -157,17 +157,20 @@ class FinishQueue:
         rows = [(finish.run_id, finish.token, finish.retry_delay_us or 0) for finish in back]
         snoozed = [finish.run_id for finish in back if finish.retry_delay_us]
 
-        def release(tx: Tx) -> None:
+        def release(tx: Tx) -> set[int]:
             released = run_release_many(tx, rows)
             requeued_wake(tx, snoozed)
             self._kept.write(tx, back, released, set())
+            return released
 
         try:
-            self._store.write(release)
+            released = self._store.write(release)
         except StoreError:
             self._queue.extendleft(reversed(batch))
             raise
         self._forget(back)
+        if stopped := released.difference(snoozed):
+            self._events.emit(RunsReleased.of(stopped))
         self._store.wake([ADMIT])
         return [finish for finish in batch if finish.final_state != RELEASED]
 

@@ -285,7 +285,8 @@ class Worker:
             failures = self._failures[service] = self._failures.get(service, 0) + 1
             pause = min(0.05 * 2 ** min(failures, 10), PAUSE_MAX_SECONDS)
             pause *= 0.5 + 0.5 * self._jitter()
-            self._events.emit(ServiceError(f"worker.{service}", str(error), pause))
+            text = f"{type(error).__name__}: {error}"
+            self._events.emit(ServiceError(f"worker.{service}", text, pause))
             self._clock.wait(self._ended, pause)
             return otherwise
         self._failures[service] = 0

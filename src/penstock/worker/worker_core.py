@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.access.store.names import NameResolver
 from penstock.access.store.registry import pool_ensure
-from penstock.audit.telemetry import Events, RunStarted, WorkerHeartbeat
+from penstock.audit.telemetry import Events, RunsReleased, RunStarted, WorkerHeartbeat
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
@@ -243,6 +243,8 @@ class WorkerCore:
         rows = [(run.run_id, run.token, 0) for run in runs]
         given = self._store.write(lambda tx: run_release_many(tx, rows))
         self.forget(runs)
+        if given:
+            self.events.emit(RunsReleased.of(given))
         self._store.wake([ADMIT])
         return len(given)
 
