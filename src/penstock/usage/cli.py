@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Command, Group
+from penstock.cli.app import App, Command, Group, dry_run_option
 from penstock.cli.arguments import confirm
 from penstock.cli.rows import collect
 from penstock.core.records.record import Page
@@ -62,6 +62,7 @@ def list_(app: App) -> None:
 @click.option("--warn", type=click.FloatRange(1, 100), default=80.0, show_default=True,
               metavar="PERCENT", help="Percentage of the amount at which to warn.")  # fmt: skip
 @click.option("--hard-stop", is_flag=True, help="Hold runs back once the amount is used up.")
+@dry_run_option
 @click.pass_obj
 def set_(app: App, /, scope: Any, subject: str, amount: float, **given: Any) -> None:
     """Set the budget of a pipeline or customer, in the unit of its processors' declared rates."""
@@ -79,6 +80,7 @@ def set_(app: App, /, scope: Any, subject: str, amount: float, **given: Any) -> 
 @click.argument("subject")
 @_PERIOD
 @click.option("--reason", default="", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def lift(app: App, scope: Any, subject: str, *, period: Any, reason: str) -> None:
     """Lift a budget until its period ends, and resume its runs."""
@@ -92,10 +94,11 @@ def lift(app: App, scope: Any, subject: str, *, period: Any, reason: str) -> Non
 @click.argument("subject")
 @_PERIOD
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def remove(app: App, scope: Any, subject: str, *, period: Any, yes: bool) -> None:
     """Remove a budget, and resume the runs that it held back."""
-    if not yes:
+    if not (yes or app.is_dry_run):
         confirm(f"Remove the budget of {scope} {subject}?")
     with app.connect() as client:
         done = client.budgets.remove(scope, subject, period=period)

@@ -9,7 +9,7 @@ import click
 from penstock.access.api_keys import Role
 from penstock.access.records import ApiKey, IssuedKey
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import KEY
 from penstock.cli.rows import collect
 from penstock.core.clock import from_datetime, iso, parse_duration
@@ -96,6 +96,7 @@ def rotate(app: App, key_id: str, overlap: str) -> None:
 @keys.command("revoke")
 @click.argument("key_id", type=KEY, metavar="ID")
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def revoke(app: App, key_id: str, reason: str) -> None:
     """Revoke a key permanently; servers reject it within a minute."""

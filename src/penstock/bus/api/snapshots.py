@@ -24,5 +24,6 @@ routes.post(
     Snapshots.seek,
     query=("customer",),
     idempotency=Idempotency.ACTION,
+    counts_dry=True,
     example={"subscription": "rosters-to-table"},
 )

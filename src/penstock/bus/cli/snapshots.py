@@ -77,10 +77,11 @@ def create(
 @click.option("--subscription", required=True, metavar="NAME", help="Subscription to seek.")
 @OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def seek(app: App, name: str, subscription: str, customer: str | None, yes: bool) -> None:
     """Redeliver messages unacked in a snapshot or published later; purge the rest."""
-    if not yes and not app.is_json:
+    if not (yes or app.is_json or app.is_dry_run):
         confirm(f"Seek {subscription} to {name} and purge the messages acked in it?")
     with app.connect() as client:
         result = client.snapshots.seek(name, subscription, customer=customer)

@@ -172,10 +172,11 @@ def _auto_replay(given: dict[str, Any]) -> dict[str, Any] | None:
 @click.argument("name")
 @OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete a subscription together with its backlog."""
-    if not yes and not app.is_json:
+    if not (yes or app.is_json or app.is_dry_run):
         confirm(f"Delete the subscription {name} and its backlog?")
     with app.connect() as client:
         client.subscriptions.delete(name, customer=customer)
@@ -185,6 +186,7 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 @subscriptions.command("pause")
 @click.argument("name")
 @OWNER_OPTION
+@dry_run_option
 @click.pass_obj
 def pause(app: App, name: str, customer: str | None) -> None:
     """Stop delivering messages; those already delivered can still be acked."""
@@ -196,6 +198,7 @@ def pause(app: App, name: str, customer: str | None) -> None:
 @subscriptions.command("resume")
 @click.argument("name")
 @OWNER_OPTION
+@dry_run_option
 @click.pass_obj
 def resume(app: App, name: str, customer: str | None) -> None:
     """Deliver the messages of a paused subscription again.

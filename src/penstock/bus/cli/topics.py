@@ -18,7 +18,7 @@ from penstock.bus.records import (
     Topic,
 )
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import confirm, read_text
 from penstock.cli.rows import collect
 from penstock.client import UseCaseGroups
@@ -84,6 +84,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--retention", metavar="DURATION",
               help="How long messages are kept after publishing. Defaults to 7d.")  # fmt: skip
 @click.option("--schema", metavar="NAME", help="Schema that messages must match, as JSON.")
+@dry_run_option
 @click.pass_obj
 def create(
     app: App, name: str, customer: str | None, retention: str | None, schema: str | None
@@ -120,10 +121,11 @@ def _before(client: UseCaseGroups, name: str, customer: str | None) -> StoredTop
 @click.argument("name")
 @OWNER_OPTION
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@dry_run_option
 @click.pass_obj
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete a topic; its subscriptions keep their backlog but receive no new messages."""
-    if not yes and not app.is_json:
+    if not (yes or app.is_json or app.is_dry_run):
         confirm(f"Delete the topic {name}?")
     with app.connect() as client:
         client.topics.delete(name, customer=customer)
@@ -138,6 +140,7 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="Set an attribute.")
 @click.option("--ordering-key", metavar="TEXT", help="Keep messages with the same key in order.")
 @click.option("--dedupe-id", metavar="TEXT", help="Publish once per id; for a single message.")
+@dry_run_option
 @click.pass_obj
 def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None:
     r"""Publish messages and print their ids; they are stored durably before the ids are printed.
@@ -168,7 +171,7 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
     def print_text() -> None:
         count = output.plural(len(ids), "message")
         which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
-        click.echo(f"{count} published: {which}.")
+        click.echo(f"{count} published{'.' if app.is_dry_run else f': {which}.'}")
         if not receivers:
             app.hint(
                 f"{output.escape_control(name)} has no subscription: no one receives "

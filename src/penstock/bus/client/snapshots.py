@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, TypeAlias
 
 from penstock.access.store.names import NameResolver
@@ -11,6 +12,7 @@ from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus.client.declarations import STEP, SubscriptionName
 from penstock.bus.from_rows import seek_record, snapshot_record
 from penstock.bus.records import NewSnapshot, SeekResult, StoredSnapshot
+from penstock.bus.store.backlog import COUNT_MAX
 from penstock.bus.store.replay import Seek
 from penstock.bus.store.snapshots import (
     SnapshotRow,
@@ -27,6 +29,7 @@ from penstock.core.clock import from_datetime
 from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page
+from penstock.db.dry_run import is_dry_run
 from penstock.db.store import Transactions, Tx
 
 __all__ = ["Snapshots"]
@@ -125,7 +128,7 @@ class Snapshots:
         """Set a subscription to a snapshot of its topic.
 
         Messages that were unacked when the snapshot was taken, or published later, are delivered
-        again; all others are purged.
+        again; all others are purged. A dry run counts both, up to 10,000 in all.
         """
 
         def begin(tx: Tx) -> tuple[SubscriptionRow, SnapshotRow, Seek]:
@@ -134,6 +137,8 @@ class Snapshots:
             found = snapshot_get(tx, name, number)
             return sub, found, snapshot_seek_begin(tx, sub, found, self._actor)
 
+        if is_dry_run(self._store):
+            return seek_record(self._store.write(partial(_seek_count, begin)))
         sub, found, seek = self._store.write(begin)
         while not seek.is_done:
             at = seek
@@ -143,3 +148,13 @@ class Snapshots:
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
+
+
+def _seek_count(begin: Callable[[Tx], tuple[SubscriptionRow, SnapshotRow, Seek]], tx: Tx) -> Seek:
+    """Seek up to COUNT_MAX messages in the one transaction of a dry run."""
+    sub, found, seek = begin(tx)
+    for _ in range(COUNT_MAX // STEP):
+        if seek.is_done:
+            break
+        seek = snapshot_seek_step(tx, sub, found, seek, STEP)
+    return seek

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Command, Group
+from penstock.cli.app import App, Command, Group, dry_run_option
 from penstock.cli.arguments import BACKFILL, CONFIG, JSON, confirm, parse_pairs
 from penstock.cli.rows import collect
 from penstock.core.clock import SystemClock
@@ -207,6 +207,7 @@ def partitions(app: App, /, backfill_id: str, limit: int, **given: Any) -> None:
 @backfills.command("pause")
 @click.argument("backfill_id", type=BACKFILL)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def pause(app: App, backfill_id: str, reason: str) -> None:
     """Start no more partitions of a backfill; those in progress continue."""
@@ -224,6 +225,7 @@ def pause(app: App, backfill_id: str, reason: str) -> None:
 @click.option("--parallelism", type=click.IntRange(1, 1_000), metavar="N",
               help="New number of partitions in progress at a time.")  # fmt: skip
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def resume(app: App, backfill_id: str, again: bool, parallelism: int | None, reason: str) -> None:
     """Continue a paused backfill, or repeat the failed partitions of an ended one."""
@@ -237,11 +239,12 @@ def resume(app: App, backfill_id: str, again: bool, parallelism: int | None, rea
 @click.argument("backfill_id", type=BACKFILL)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
 @click.pass_obj
 def cancel(app: App, backfill_id: str, reason: str, yes: bool) -> None:
     """Cancel a backfill and its flows in progress; completed partitions are kept."""
     with app.connect() as client:
-        if not yes and not app.is_json:
+        if not (yes or app.is_json or app.is_dry_run):
             now = client.backfills.get(backfill_id)
             confirm(f"Cancel {backfill_id} at {_share(now)}?")
         done = client.backfills.cancel(backfill_id, reason)

@@ -273,6 +273,7 @@ def _rank(entry: LogEntry) -> int:
 @click.option("--mode", metavar="NAME", help="Mode of the processor's gate. Default: manual.")
 @click.option("--force", is_flag=True, help="Bypass the processor's gate; recorded in the journal.")
 @click.option("--reason", default="", metavar="TEXT", help="Reason for --force, recorded.")
+@dry_run_option
 @click.pass_obj
 def submit(app: App, /, **given: Any) -> None:
     """Submit one run and print its id; the run is stored durably before the id is printed."""
@@ -293,6 +294,10 @@ def submit(app: App, /, **given: Any) -> None:
             force_reason=given["reason"],
         )
         made = client.runs.submit(wanted, key=given["key"])
+        if app.is_dry_run:
+            text = f"A run of {given['pipeline']} for {given['customer']} is submitted."
+            app.emit(made, lambda: click.echo(text))
+            return
         run = client.runs.get(made.run_id)
     app.emit(run, lambda: click.echo(run.run_id))
     starts = (

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.rows import collect
 from penstock.core.errors import InvalidInput
 from penstock.flows.gates.records import (
@@ -125,6 +125,7 @@ def _probe(one: GateDependency) -> str:
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
 @click.option("--customer", metavar="ID", help="Only flows of this customer.")
+@dry_run_option
 @click.pass_obj
 def recheck(app: App, /, **given: Any) -> None:
     """Evaluate waiting and blocked gates again now, for example after their data was repaired.

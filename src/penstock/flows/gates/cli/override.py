@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from penstock.cli import output
-from penstock.cli.app import App, Group
+from penstock.cli.app import App, Group, dry_run_option
 from penstock.cli.arguments import OVERRIDE
 from penstock.cli.rows import collect
 from penstock.flows.explain.records import FlowExplanation
@@ -123,6 +123,7 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
 @override.command("revoke")
 @click.argument("override_id", type=OVERRIDE)
 @click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@dry_run_option
 @click.pass_obj
 def revoke(app: App, override_id: str, reason: str) -> None:
     """Revoke an approval; phases that already started under it continue."""
