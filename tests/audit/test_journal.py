@@ -2,8 +2,9 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -11,9 +12,12 @@ from penstock.audit.rows import Entry, UnsealedBlock
 from penstock.audit.store import journal
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Store, Tx
-from penstock.services.upkeep import seal_block
+from penstock.services.upkeep import Sealer, seal_block
 from tests.conftest import OpenStore
+from tests.kits.dump import raw
 from tests.kits.world import World
+
+T = TypeVar("T")
 
 only_postgres = pytest.mark.parametrize(
     "engine", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
@@ -88,6 +92,30 @@ class TestJournal:
         with pytest.raises(RuntimeError):
             world.write(body)
         assert world.dump("journal", "outbox") == before
+
+
+class Overtaken:
+    """A store on which another sealer is faster, once, and entries follow."""
+
+    def __init__(self, world: World, other: Store) -> None:
+        self._world, self._other = world, other
+        self._is_first = True
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` on the store."""
+        return self._world.store.read(body)
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` on the store, the first time after another sealer."""
+        if self._is_first:
+            self._is_first = False
+            assert seal_block(self._other, 100) == 3
+            append(self._world, 2)
+        return self._world.store.write(body)
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Wake processes."""
+        self._world.store.wake(channels)
 
 
 def unsealed(world: World) -> UnsealedBlock:
@@ -216,9 +244,25 @@ class TestSeals:
         early = unsealed(world)
         append(world, 2)
         assert self.seal(world) == 5
-        assert world.write(lambda tx: journal.seal_write(tx, early)) == 0
+        assert world.write(lambda tx: journal.seal_write(tx, early)) is None
         assert self.seal(world) == 0
         assert self.verify(world) == (1, 5, None)
+
+    def test_entries_lost_in_a_crash(self, world: World) -> None:
+        """A block whose last entries were lost after it was read is not written, but read again."""
+        append(world, 3)
+        early = unsealed(world)
+        raw(world.store, "DELETE FROM journal WHERE seq = (SELECT max(seq) FROM journal)")
+        assert world.write(lambda tx: journal.seal_write(tx, early)) is None
+        assert self.seal(world) == 2
+        assert self.verify(world) == (1, 2, None)
+
+    def test_sealer_that_is_overtaken_continues(self, world: World, open_store: OpenStore) -> None:
+        """A sealer whose block another one sealed first seals the entries after it."""
+        append(world, 3)
+
+        assert Sealer(Overtaken(world, open_store())).run_once() == 2
+        assert self.verify(world) == (2, 5, None)
 
 
 class TestOutbox:

@@ -1,7 +1,11 @@
 """`penstock topics`, `subscriptions`, and `dlq` for messages."""
 
+from pathlib import Path
+
 import pytest
 
+from penstock import connect
+from penstock.bus.records import SchemaSettings, Topic
 from tests.kits.shell import Shell
 
 PUSH = '{"push_endpoint": "http://127.0.0.1:9000/hook"}'
@@ -69,6 +73,24 @@ class TestCreate:
         assert again == "orders exists.\nIt already existed with these settings.\n"
         out = bus.ok("topics", "create", "orders", "--retention", "1d")
         assert "changed: retention_seconds was 2592000, is 86400." in out
+
+    def test_topics_keep_their_schema_until_told(self, bus: Shell, tmp_path: Path) -> None:
+        """A schema keeps its settings; a topic whose schema was deleted is repaired."""
+        file = tmp_path / "shape.avsc"
+        file.write_text('{"type": "record", "name": "s", "fields": [{"name": "n", "type": "int"}]}')
+        bus.ok("schemas", "create", "shape", "--file", str(file))
+        bus.ok("topics", "create", "orders", "--schema", "shape")
+        with connect(bus.url) as client:
+            settings = SchemaSettings(schema="shape", encoding="binary")
+            client.topics.create(Topic(name="orders", schema_settings=settings))
+        again = bus.ok("topics", "create", "orders", "--schema", "shape")
+        assert "It already existed with these settings." in again
+        bus.ok("schemas", "delete", "shape", "--yes")
+        assert bus("topics", "create", "orders", "--retention", "1d").code == 3
+        both = bus("topics", "create", "orders", "--schema", "x", "--no-schema")
+        assert (both.code, "--schema: expected no schema together with" in both.err) == (2, True)
+        assert "is none" in bus.ok("topics", "create", "orders", "--no-schema")
+        assert "published" in bus.ok("topics", "publish", "orders", "anything")
 
     def test_forbidden_endpoint(self, bus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """An endpoint that the egress rules forbid is reported, with the settings to change."""

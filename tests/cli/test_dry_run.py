@@ -6,6 +6,8 @@ import click
 import pytest
 
 from penstock import connect, limits
+from penstock.bus.message import NewMessage
+from penstock.bus.records import NewSnapshot, Subscription, Topic
 from penstock.cli import cli
 from penstock.cli.root import COMMANDS as ROOT
 from tests.cli.test_both_backends import Pair, _alone, alike, populate, ways
@@ -27,7 +29,9 @@ COMMANDS = {
     "pause customer globex": "customer globex is paused",
     "resume customer acme": "customer acme is resumed",
     "runs submit hello --customer acme --param name=Eve": "A run of hello for acme is submitted",
+    "runs submit hello --key day-1": "is submitted, unless an earlier one has the key 'day-1'",
     "topics create orders": "orders is created",
+    "topics create penstock.seal-heads": "penstock.seal-heads exists",
     "topics create rosters --retention 1d": "is 86400",
     "topics delete rosters": "rosters",
     "topics publish rosters one two": "2 messages published.",
@@ -175,3 +179,18 @@ def test_work_goes_on(ways: Pair) -> None:
     done = ways.far("runs", "retry", ids["done"], "--json").json["retried"]
     assert [one["run_id"] for one in done] == [ids["done"]]
     assert ways.near("runs", "show", done[0]["new_run_id"]).code == 0
+
+
+def test_seek_to_a_snapshot_counts_beyond_unchanged_messages(ways: Pair) -> None:
+    """Messages that stay as they are do not use up what a dry run counts."""
+    with connect(ways.database_url) as client:
+        client.topics.create(Topic(name="orders"))
+        client.subscriptions.declare(Subscription(name="keep", topic="orders"))
+        for _ in range(11):
+            client.topics.publish("orders", [NewMessage(data=b"x")] * 1_000)
+        client.snapshots.create(NewSnapshot(name="before", subscription="keep"))
+        taken = [client.subscriptions.pull("keep", max_messages=100) for _ in range(3)]
+        client.subscriptions.ack("keep", [one.ack_id for part in taken for one in part])
+    for way in (ways.near, ways.far):
+        out = way("snapshots", "seek", "before", "--subscription", "keep", "--dry-run").out
+        assert "300 to be redelivered, 0 purged." in out

@@ -19,10 +19,17 @@ from penstock.audit.telemetry import (
     WorkerHeartbeat,
 )
 from penstock.cli.log_writer import LogWriter
-from penstock.cli.logging import ERROR_SECONDS, LINES_PER_SECOND, EventLog, describe_event
+from penstock.cli.logging import (
+    ERROR_SECONDS,
+    LINES_PER_SECOND,
+    EventLog,
+    RepeatedErrors,
+    describe_event,
+)
 from penstock.core.clock import SECOND
 from penstock.core.ids import encode
 from penstock.core.naming import ProcessorKey
+from penstock.telemetry.log_lines import LogRecordData
 from penstock.testing.clock import VirtualClock
 
 RUN_7 = encode("run", 7)
@@ -98,20 +105,51 @@ def test_one_line_for_an_outage() -> None:
     assert len(lines) == 2
     clock.advance(seconds=ERROR_SECONDS)
     log(ServiceError("scheduler", "StoreUnavailable: PostgreSQL: refused", 5.0))
-    assert lines[2].endswith("retrying in 5.0 s (and before: 11 failures of 3 services)")
+    assert lines[2].endswith(
+        "retrying in 5.0 s (and before: 11 failures of scheduler, sweeper, worker.beat)"
+    )
     log(ServiceError("sweeper", "StoreUnavailable: PostgreSQL: refused", 5.0))
     assert len(lines) == 3
     clock.advance(seconds=60)
     log(DONE)
-    assert lines[3].endswith("… and 4 failures of services")
+    assert lines[3].endswith("… and 4 failures of sweeper")
     assert "completed" in lines[4]
     log(ServiceError("sweeper", "StoreUnavailable: PostgreSQL: refused", 5.0))
     log(ServiceError("sweeper", "StoreUnavailable: PostgreSQL: refused", 5.0))
     log.flush()
     assert [line.partition("  ")[2] for line in lines[5:]] == [
         "! sweeper failed: StoreUnavailable: PostgreSQL: refused; retrying in 5.0 s",
-        "… and 1 failure of services",
+        "… and 1 failure of sweeper",
     ]
+
+
+def test_repeated_errors_are_exported() -> None:
+    """The exporter gets each failure, also those without a line of text."""
+    lines: list[str] = []
+    exported: list[LogRecordData] = []
+    log = EventLog(lines.append, as_json=False, clock=VirtualClock(SECOND), export=exported.append)
+    for _ in range(5):
+        log(ServiceError("sweeper", "StoreUnavailable: refused", 1.0))
+    assert (len(lines), len(exported)) == (1, 5)
+
+
+def test_clock_is_set_back() -> None:
+    """An error that goes on after the clock was set back by an hour has lines again."""
+    errors = RepeatedErrors()
+    error = ServiceError("sweeper", "StoreUnavailable: refused", 1.0)
+    seen = [errors.count(error, at * SECOND) for at in (9_000, 9_001, 5_400, 5_401)]
+    assert seen == ["", None, " (and before: 1 failure of sweeper)", None]
+
+
+def test_many_failing_services() -> None:
+    """A summary names the first services and counts the others."""
+    log, lines, _ = make()
+    for number in range(10):
+        log(ServiceError(f"service{number}", "StoreUnavailable: refused", 1.0))
+    log.flush()
+    assert lines[1].endswith(
+        "9 failures of service1, service2, service3, service4, service5, service6 and 3 others"
+    )
 
 
 def test_json_lines_are_complete() -> None:

@@ -92,6 +92,8 @@ class UnsealedBlock(NamedTuple):
 
     after_block: int
     """The newest block when the entries were read; 0 if there was none."""
+    after_xid: str
+    after_seq: int
     from_seq: int
     to_seq: int
     to_xid: str

@@ -170,9 +170,7 @@ class RunRefused(Event, frozen=True):
 
 
 class RunsReleased(Event, frozen=True):
-    """A worker returned runs to the queue, without counting an attempt: it drains, or its lease was
-    not renewed in time.
-    """
+    """A worker returned runs to the queue, because it drains or could not renew its lease."""
 
     count: int
     run_ids: tuple[int, ...]

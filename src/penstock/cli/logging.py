@@ -2,8 +2,8 @@
 
 `EventLog` subscribes to the process's event stream. Text output is limited to LINES_PER_SECOND for
 frequent events; the rest are counted, and one line reports the counts. An error that makes many
-services fail, such as an outage of the database, has one line in ERROR_SECONDS, with the number of
-failures since. JSON output is complete.
+services fail, such as an outage of the database, has one line in ERROR_SECONDS; the next line names
+the services that failed since. JSON output and what is exported are complete.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 LINES_PER_SECOND = 20
 ERROR_SECONDS = 10
+NAMES_MAX = 6
+"""Maximum number of services that a line about repeated errors names."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -134,6 +136,7 @@ class EventLog:
             with self._lock:
                 repeats = self._repeated.count(event, self._clock.now())
             if repeats is None:
+                self._send(self._clock.now(), level, text, record)
                 return
             text += repeats
         many = isinstance(
@@ -152,8 +155,7 @@ class EventLog:
     ) -> None:
         """Write one line; a frequent one (`is_one_of_many`) beyond the rate limit is counted."""
         now = self._clock.now()
-        if self._export is not None:
-            self._export(log_line(now, level, redact_text(text), record))
+        self._send(now, level, text, record)
         with self._lock:
             if now // 1_000_000 != self._second:
                 old = now - 3 * ERROR_SECONDS * SECOND
@@ -168,15 +170,20 @@ class EventLog:
             for line in redact_text(trace).rstrip().splitlines():
                 self._write(f"           | {escape_control(line)}")
 
+    def _send(self, now: int, level: str, text: str, record: dict[str, Any]) -> None:
+        """Pass a line to the exporter, which gets those without a line of text too."""
+        if self._export is not None:
+            self._export(log_line(now, level, redact_text(text), record))
+
     def flush(self) -> None:
         """Write the counts of suppressed lines."""
         with self._lock:
             now = self._clock.now()
             self._write_suppressed(now, self._repeated.forget(now + 1))
 
-    def _write_suppressed(self, now: int, failures: int = 0) -> None:
+    def _write_suppressed(self, now: int, failures: Counter[str]) -> None:
         counts = [f"{n:,} {state.lower()}" for state, n in self._suppressed.items()]
-        counts += [f"{plural(failures, 'failure')} of services"] if failures else []
+        counts += [_failures_text(failures)] if failures else []
         if counts:
             self._suppressed = Counter()
             self._put(now, "info", f"… and {', '.join(counts)}", {})
@@ -209,23 +216,29 @@ class RepeatedErrors:
     def count(self, event: ServiceError, now: int) -> str | None:
         """Return what the line of a failure adds about those before it; None if it has no line."""
         reported_at = self._reported_at.get(event.error)
-        if reported_at is not None and now - reported_at < ERROR_SECONDS * SECOND:
+        # A clock that was set back reports again.
+        if reported_at is not None and 0 <= now - reported_at < ERROR_SECONDS * SECOND:
             self._since[event.error][event.service] += 1
             return None
         before = self._since.get(event.error)
         self._reported_at[event.error] = now
         self._since[event.error] = Counter()
-        if not before:
-            return ""
-        failures, services = plural(before.total(), "failure"), plural(len(before), "service")
-        return f" (and before: {failures} of {services})"
+        return f" (and before: {_failures_text(before)})" if before else ""
 
-    def forget(self, before: int) -> int:
-        """Forget errors reported before a time; return the number of their counted failures."""
-        old = [error for error, at in self._reported_at.items() if at < before]
-        for error in old:
+    def forget(self, before: int) -> Counter[str]:
+        """Forget errors reported before a time; return their counted failures by service."""
+        found: Counter[str] = Counter()
+        for error in [error for error, at in self._reported_at.items() if at < before]:
             del self._reported_at[error]
-        return sum(self._since.pop(error).total() for error in old)
+            found += self._since.pop(error)
+        return found
+
+
+def _failures_text(by_service: Counter[str]) -> str:
+    names = sorted(by_service)
+    shown = ", ".join(names[:NAMES_MAX])
+    others = f" and {plural(len(names) - NAMES_MAX, 'other')}" if len(names) > NAMES_MAX else ""
+    return f"{plural(by_service.total(), 'failure')} of {shown}{others}"
 
 
 def logged_kinds(level: str) -> list[type[Event]]:

@@ -131,8 +131,12 @@ def seal_block(store: Transactions, n: int) -> int:
     """Seal up to `n` further entries as one block. Return how many; 0 also if another process seals
     at the same time.
     """
-    block = store.read(lambda tx: seal_read(tx, n))
-    return 0 if block is None else store.write(lambda tx: seal_write(tx, block))
+    while (block := store.read(lambda tx: seal_read(tx, n))) is not None:
+        found = block
+        sealed = store.write(lambda tx: seal_write(tx, found))  # noqa: B023 - called at once
+        if sealed is not None:
+            return sealed
+    return 0
 
 
 class Sealer:

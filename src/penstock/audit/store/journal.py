@@ -98,6 +98,8 @@ def seal_read(tx: Tx, n: int) -> UnsealedBlock | None:
         return None
     return UnsealedBlock(
         after_block=after_block,
+        after_xid=after_xid,
+        after_seq=after_seq,
         from_seq=rows[0][1],
         to_seq=rows[-1][1],
         to_xid=rows[-1][0],
@@ -107,15 +109,20 @@ def seal_read(tx: Tx, n: int) -> UnsealedBlock | None:
     )
 
 
-def seal_write(tx: Tx, block: UnsealedBlock) -> int:
+def seal_write(tx: Tx, block: UnsealedBlock) -> int | None:
     """Seal a block that `seal_read` returned. Return its number of entries; 0 if another process
-    holds the lock or has sealed a block since.
+    holds the lock.
+
+    None if the block has to be read again: another was sealed since, or the database lost the end
+    of its journal in a crash (commits that were not synchronous, an asynchronous standby).
     """
     if not one(tx.rows("seal_lock"))[0]:
         return 0
     last = first(tx.rows("seal_last"))
     if (0 if last is None else last[0]) != block.after_block:
-        return 0
+        return None
+    if one(tx.rows("journal_sealed_count", block._asdict()))[0] != block.entries:
+        return None
     seal = Seal(
         block=0,
         from_seq=block.from_seq,

@@ -84,19 +84,24 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--retention", metavar="DURATION",
               help="How long messages are kept after publishing. Defaults to 7d.")  # fmt: skip
 @click.option("--schema", metavar="NAME", help="Schema that messages must match, as JSON.")
+@click.option("--no-schema", is_flag=True, help="Accept messages of any form.")
 @dry_run_option
 @click.pass_obj
-def create(
-    app: App, name: str, customer: str | None, retention: str | None, schema: str | None
-) -> None:
+def create(app: App, /, name: str, customer: str | None, **options: Any) -> None:
     """Create a topic; on an existing one, change only what the options name."""
+    retention, schema, is_free = options["retention"], options["schema"], options["no_schema"]
     given: dict[str, Any] = {}
     if retention is not None:
         given["retention"] = timedelta(microseconds=parse_duration(retention, "retention"))
-    if schema is not None:
-        given["schema_settings"] = SchemaSettings(schema=schema)
+    if is_free and schema is not None:
+        raise InvalidInput("schema", "no schema together with --no-schema", schema)
+    if is_free:
+        given["schema_settings"] = None
     with app.connect() as client:
         before = _before(client, name, customer)
+        held = None if before is None else before.schema_settings
+        if schema is not None and (held is None or held.schema != schema):
+            given["schema_settings"] = SchemaSettings(schema=schema)
         kept = {} if before is None else {field: getattr(before, field) for field in _KEPT}
         made = client.topics.create(Topic(name=name, **kept | given), customer=customer)
 
@@ -179,6 +184,9 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
                 f"penstock subscriptions create NAME --topic {output.escape_control(name)}"
             )
 
+    if app.is_dry_run:  # the ids belong to no message
+        app.emit({"messages": len(ids), "subscriptions": receivers}, print_text)
+        return
     app.emit(PublishResult(message_ids=ids, subscriptions=receivers), print_text)
 
 

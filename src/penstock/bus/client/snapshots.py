@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from typing import Annotated, TypeAlias
 
 from penstock.access.store.names import NameResolver
@@ -12,7 +11,6 @@ from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus.client.declarations import STEP, SubscriptionName
 from penstock.bus.from_rows import seek_record, snapshot_record
 from penstock.bus.records import NewSnapshot, SeekResult, StoredSnapshot
-from penstock.bus.store.backlog import COUNT_MAX
 from penstock.bus.store.replay import Seek
 from penstock.bus.store.snapshots import (
     SnapshotRow,
@@ -22,6 +20,7 @@ from penstock.bus.store.snapshots import (
     snapshot_get,
     snapshot_list,
     snapshot_seek_begin,
+    snapshot_seek_count,
     snapshot_seek_step,
 )
 from penstock.bus.store.topics import SYSTEM, SubscriptionRow, subscription_get, topic_get
@@ -128,17 +127,19 @@ class Snapshots:
         """Set a subscription to a snapshot of its topic.
 
         Messages that were unacked when the snapshot was taken, or published later, are delivered
-        again; all others are purged. A dry run counts both, up to 10,000 in all.
+        again; all others are purged. A dry run counts both, each up to 10,000.
         """
 
-        def begin(tx: Tx) -> tuple[SubscriptionRow, SnapshotRow, Seek]:
+        def named(tx: Tx) -> tuple[SubscriptionRow, SnapshotRow]:
             number = self._customer_key(tx, customer)
-            sub = subscription_get(tx, subscription, number)
-            found = snapshot_get(tx, name, number)
+            return subscription_get(tx, subscription, number), snapshot_get(tx, name, number)
+
+        def begin(tx: Tx) -> tuple[SubscriptionRow, SnapshotRow, Seek]:
+            sub, found = named(tx)
             return sub, found, snapshot_seek_begin(tx, sub, found, self._actor)
 
         if is_dry_run(self._store):
-            return seek_record(self._store.write(partial(_seek_count, begin)))
+            return seek_record(self._store.read(lambda tx: snapshot_seek_count(tx, *named(tx))))
         sub, found, seek = self._store.write(begin)
         while not seek.is_done:
             at = seek
@@ -148,13 +149,3 @@ class Snapshots:
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
-
-
-def _seek_count(begin: Callable[[Tx], tuple[SubscriptionRow, SnapshotRow, Seek]], tx: Tx) -> Seek:
-    """Seek up to COUNT_MAX messages in the one transaction of a dry run."""
-    sub, found, seek = begin(tx)
-    for _ in range(COUNT_MAX // STEP):
-        if seek.is_done:
-            break
-        seek = snapshot_seek_step(tx, sub, found, seek, STEP)
-    return seek

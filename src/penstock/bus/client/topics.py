@@ -39,6 +39,7 @@ from penstock.core.naming import CustomerKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Wire
 from penstock.core.tracing.trace_context import CURRENT_TRACE, TRACEPARENT
+from penstock.db.dry_run import DryRunStore
 from penstock.db.store import Transactions, Tx
 from penstock.flows.explain.from_rows import cause_tree_record
 from penstock.flows.explain.records import CauseTree
@@ -164,9 +165,11 @@ class Topics:
         found = self._store.read(body)
         if found is not None:
             return found
-        # A built-in topic is created when it is first read.
-        made = self._store.write(lambda tx: topic_get(tx, name, self._customer_key(tx, customer)))
-        return topic_detail_record(made, [])
+        # A built-in topic is stored when it is first used, not when it is read.
+        unused = DryRunStore(self._store).write(
+            lambda tx: topic_get(tx, name, self._customer_key(tx, customer))
+        )
+        return topic_detail_record(unused, [])
 
     def delete(self, name: TopicPath, *, customer: Owner = None) -> None:
         """Delete a topic but keep its subscriptions and their backlogs; no new messages arrive."""

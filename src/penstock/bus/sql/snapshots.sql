@@ -56,6 +56,16 @@ SELECT m.message_id, m.epoch, {{was_open}} AS is_kept FROM deliveries m
 WHERE m.subscription = :subscription AND m.published_at <= :taken_at AND m.message_id > :after_id
 ORDER BY m.message_id LIMIT :n;
 
+-- name: bus_snapshot_purge_count
+-- How many of the unsettled deliveries published before a snapshot it does not contain, among the
+-- first `visited`.
+-- scope: system (the caller has checked the subscription's customer)
+SELECT count(*) FROM (
+    SELECT d.message_id FROM deliveries d
+    WHERE d.subscription = :subscription AND d.published_at <= :taken_at
+    ORDER BY d.message_id LIMIT :visited) AS m
+WHERE NOT {{was_open}};
+
 -- name: bus_snapshot_settled
 -- The last generations of settled messages that a snapshot contains or that are newer than it.
 -- scope: system (the caller has checked the subscription's customer)

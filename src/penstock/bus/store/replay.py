@@ -75,7 +75,7 @@ def delivery_replayable(tx: Tx, sub: SubscriptionRow, message_id: int) -> LastGe
     row = first(tx.rows("bus_settled_last", params))
     if row is None:
         raise NotFound("delivery", f"{sub.name}/{message_id}")
-    _check_attached(sub)
+    check_attached(sub)
     last = LastGeneration._make(row)
     if last.replays >= sub.replays_max:
         raise Conflict(
@@ -165,14 +165,15 @@ class Seek:
     is_done: bool = False
 
 
-def _check_attached(sub: SubscriptionRow) -> None:
+def check_attached(sub: SubscriptionRow) -> None:
+    """Raise Conflict if a subscription is detached."""
     if sub.detached_at is not None:
         raise Conflict(f"subscription {sub.name} is detached and receives no more messages")
 
 
 def seek_begin(tx: Tx, sub: SubscriptionRow, to: int, actor: str) -> Seek:
     """Start a seek: messages published before `to` are purged, later ones are delivered again."""
-    _check_attached(sub)
+    check_attached(sub)
     journal_note(
         tx, ("subscription", sub.subscription_key, sub.customer_key), "seek", actor, sub.name
     )
@@ -253,7 +254,7 @@ def delivery_purge(
 
 def seek_count(tx: Tx, sub: SubscriptionRow, to: int) -> Seek:
     """Count the effects of a seek, each up to COUNT_MAX; change nothing."""
-    _check_attached(sub)
+    check_attached(sub)
     now = tx.now()
     params = {
         "subscription": sub.subscription_key,

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple
 from penstock.bus import rules
 from penstock.bus.store.replay import (
     CHUNK,
+    COUNT_MAX,
     Seek,
+    check_attached,
     deliver_again,
     progressed,
     seek_begin,
@@ -23,11 +25,13 @@ from penstock.bus.store.topics import SubscriptionRow, journal_note, subscriptio
 from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from penstock.core.naming import CustomerKey, SubscriptionKey, TopicKey
-from penstock.db.store import Tx, first
+from penstock.db.store import Tx, first, one
 
 LIFETIME: Final = 7 * DAY
 """Lifetime of a snapshot, counted from the publish time of its oldest open message."""
 LIFETIME_MIN: Final = HOUR
+COUNT_VISITED: Final = 100_000
+"""Maximum number of unsettled deliveries that a dry run of a seek examines."""
 
 
 class SnapshotRow(NamedTuple):
@@ -130,10 +134,38 @@ def snapshot_delete(tx: Tx, name: str, customer_key: CustomerKey, actor: str) ->
 
 def snapshot_seek_begin(tx: Tx, sub: SubscriptionRow, to: SnapshotRow, actor: str) -> Seek:
     """Start a seek to a snapshot of the same topic."""
-    if to.topic_key != sub.topic_key:
-        raise Conflict(f"snapshot {to.name} and subscription {sub.name} belong to different topics")
+    _check_topic(sub, to)
     seek = seek_begin(tx, sub, to.oldest_at, actor)
     return progressed(seek, after_at=-1, after_id=0)
+
+
+def snapshot_seek_count(tx: Tx, sub: SubscriptionRow, to: SnapshotRow) -> Seek:
+    """Count the effects of a seek to a snapshot, each up to COUNT_MAX; change nothing.
+
+    At most COUNT_VISITED unsettled deliveries are examined.
+    """
+    _check_topic(sub, to)
+    check_attached(sub)
+    now = tx.now()
+    params = {
+        "subscription": sub.subscription_key,
+        "topic": sub.topic_key,
+        "source": to.subscription_key,
+        "taken_at": to.taken_at,
+        "after_at": to.oldest_at - 1,
+        "after_id": 0,
+        "until": now,
+        "n": COUNT_MAX,
+        "visited": COUNT_VISITED,
+    }
+    again = len(tx.rows("bus_snapshot_settled", params))
+    purged = min(COUNT_MAX, one(tx.rows("bus_snapshot_purge_count", params))[0])
+    return Seek(to=to.oldest_at, until=now, purged=purged, replayed=again, is_done=True)
+
+
+def _check_topic(sub: SubscriptionRow, to: SnapshotRow) -> None:
+    if to.topic_key != sub.topic_key:
+        raise Conflict(f"snapshot {to.name} and subscription {sub.name} belong to different topics")
 
 
 def snapshot_seek_step(

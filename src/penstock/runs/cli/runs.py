@@ -295,8 +295,7 @@ def submit(app: App, /, **given: Any) -> None:
         )
         made = client.runs.submit(wanted, key=given["key"])
         if app.is_dry_run:
-            text = f"A run of {given['pipeline']} for {given['customer']} is submitted."
-            app.emit(made, lambda: click.echo(text))
+            _emit_submission(app, wanted, given["key"])
             return
         run = client.runs.get(made.run_id)
     app.emit(run, lambda: click.echo(run.run_id))
@@ -305,6 +304,13 @@ def submit(app: App, /, **given: Any) -> None:
     )
     app.hint(f"Submitted {given['pipeline']} for {given['customer']}.{starts} "
             f"Follow it: penstock runs show {run.run_id}")  # fmt: skip
+
+
+def _emit_submission(app: App, wanted: Submission, key: str | None) -> None:
+    """Print what a dry run submits, without an id: that of its run is not used."""
+    repeated = "" if key is None else f", unless an earlier one has the key {key!r}"
+    text = f"A run of {wanted.pipeline} for {wanted.customer} is submitted{repeated}."
+    app.emit({"run_id": None}, lambda: click.echo(output.escape_control(text)))
 
 
 def _start(at: str | None, delay: str | None) -> dict[str, Any]:
