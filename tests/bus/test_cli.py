@@ -51,6 +51,30 @@ class TestPull:
         assert out == "to-table is paused: penstock subscriptions resume to-table\n"
 
 
+class TestUnknownName:
+    """A name close to an existing one gets a suggestion, the others the command that lists them."""
+
+    @pytest.mark.parametrize(
+        ("line", "meant"),
+        [
+            ("topics publish roster x", "rosters"),
+            ("topics show roster", "rosters"),
+            ("topics delete roster --yes", "rosters"),
+            ("subscriptions show to-tabel", "to-table"),
+            ("subscriptions pull to-tabel", "to-table"),
+        ],
+    )
+    def test_close(self, bus: Shell, line: str, meant: str) -> None:
+        done = bus(*line.split())
+        assert done.code == 3
+        assert done.err.endswith(f". Did you mean '{meant}'?\n"), done.err
+        assert bus(*line.split(), "--json").error()["fix"] == f"Did you mean '{meant}'?"
+
+    def test_far(self, bus: Shell) -> None:
+        assert "`penstock topics list`" in bus("topics", "show", "zebra").err
+        assert "`penstock subscriptions list`" in bus("subscriptions", "show", "zebra").err
+
+
 class TestCreate:
     """`create` on an existing subscription replaces it and prints the changes."""
 

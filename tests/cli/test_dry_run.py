@@ -57,6 +57,8 @@ REFUSED = {
     "limits set bq:t --lease 0s": 2,
     "limits release lease_00000000 --reason x": 3,
     "pause customer unknown": 3,
+    "subscriptions pause raeder": 3,
+    "topics publish roster x": 3,
     "resume config run_00000000": 2,
 }
 READS = """

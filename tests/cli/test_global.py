@@ -210,7 +210,15 @@ class TestErrors:
             (["runs", "nonsense"], "No such command 'nonsense'"),
             (["runs", "list", "--nonsense"], "No such option"),
             (["runs", "show"], "Missing argument 'RUN_ID'"),
-            (["runs", "list", "--limit", "x"], "'x' is not a valid integer"),
+            (
+                ["backfill", "nba", "2026-01-01", "2026-01-10"],
+                "Got unexpected extra arguments (2026-01-01 2026-01-10). "
+                "Did you mean --from 2026-01-01 --to 2026-01-10?",
+            ),
+            (["backfill", "nba", "2026-01-01"], "Did you mean --partition 2026-01-01?"),
+            (["status", "x", "y"], "Got unexpected extra arguments (x y). See `"),
+            (["runs", "list", "--limit", "x"], "'x' is not an integer. See `"),
+            (["status", "x"], "Got unexpected extra argument (x). See `"),
         ],
     )
     def test_usage(self, shell: Shell, args: list[str], words: str) -> None:

@@ -8,7 +8,9 @@ from click.testing import CliRunner, Result
 
 from penstock import connect
 from penstock.cli import cli
+from penstock.cli.errors import report
 from penstock.cli.output import fit_cells
+from penstock.core.errors import Conflict
 from tests.cli.shop import hello, pair
 
 
@@ -57,6 +59,15 @@ def test_an_invalid_cron_expression_is_shown_as_typed(url: str, typed: str) -> N
     """The canonical spelling, in upper case, would not be found in what was typed."""
     shown = run(url, "configs", "create", "acme", "hello", "--cron", typed)
     assert (shown.exit_code, f"got '{typed}'" in shown.stderr) == (2, True), shown.stderr
+
+
+def test_a_parameter_with_its_option_is_only_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    error = Conflict("Done. To repeat it, pass force (--force). A range (--from … --to …).")
+    report(error, is_json=False, is_debug=False)
+    assert (
+        capsys.readouterr().err
+        == "Error: Done. To repeat it, pass --force. A range (--from … --to …).\n"
+    )
 
 
 def test_json_errors_keep_the_names_of_the_api(url: str) -> None:

@@ -184,6 +184,13 @@ class TestWithoutFlows:
         shown = ways.near("explain", "slow", DAY)
         assert "it has runs, not flows" in shown.out
 
+    def test_why_says_what_explain_says(self, ways: Pair) -> None:
+        for call in (ways.near, ways.far):
+            shown = call("why", "slow", DAY)
+            assert (shown.code, shown.out) == (0, call("explain", "slow", DAY).out)
+            assert "it has runs, not flows" in shown.out
+            assert call("why", "my_sales", DAY).code == 3
+
     @pytest.mark.parametrize("line", [line.replace("my_sales", "slow") for line in COMMANDS])
     def test_refusals_say_so(self, ways: Pair, line: str) -> None:
         for call in (ways.near, ways.far):

@@ -135,6 +135,12 @@ def test_a_dry_run_shows_what_would_happen(store: Store, clock: VirtualClock) ->
     kinds = [effect.kind for effect in seen.impact.effects]
     assert kinds == ["starts", "overwrites", "duration", "skips", "slo", "undo"]
     assert "3 of 4 partitions start in mode backfill" in seen.impact.text
+    assert "1 is skipped." in seen.impact.text
+    (skips,) = [one.text for one in seen.impact.effects if one.kind == "skips"]
+    assert skips.startswith("1 partition is skipped: ")
+    single = services.client.backfills.start(asked("2025-01-01", "2025-01-01", is_dry_run=True))
+    assert "1 of 1 partition starts in mode backfill" in single.impact.text
+    assert "0 are skipped." in single.impact.text
     assert seen.impact.command == "penstock backfill nba --from 2025-01-01 --to 2025-01-04"
     assert services.client.backfills.list().items == []
     services.work()
@@ -325,8 +331,16 @@ def test_refused(store: Store, clock: VirtualClock) -> None:
         start(asked("2025-01-05", "2025-01-01"))
     with pytest.raises(InvalidInput, match="first: expected a day"):
         start(asked("2025-13-01", "2025-12-01"))
-    with pytest.raises(InvalidInput, match="from and to, or a list"):
-        start(BackfillRequest(pipeline="nba"))
+    fix = r"Name a range \(--from … --to …\), or partitions \(--partition …\)\.$"
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "first: expected a range or a list of partitions, got nothing"),
+        ({"first": "2025-01-01", "partitions": ["2025-01-01"]}, "got 'both'"),
+        ({"first": "2025-01-01"}, "last: expected the end of the range, too, got nothing"),
+        ({"last": "2025-01-01"}, "first: expected the start of the range, too, got nothing"),
+    ]
+    for given, text in cases:
+        with pytest.raises(InvalidInput, match=rf"{text}\. {fix}"):
+            start(BackfillRequest(pipeline="nba", **given))
     with pytest.raises(InvalidInput, match="phases of nba"):
         start(asked("2025-01-01", "2025-01-02", phases=["unknown"]))
     with pytest.raises(NotFound):

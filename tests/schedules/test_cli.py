@@ -69,6 +69,22 @@ class TestCreate:
         assert shell.json("configs", "list")["items"] == []
 
 
+class TestDue:
+    """`configs due`."""
+
+    def test_nothing_found_names_the_window(self, shell: Shell) -> None:
+        text = shell.ok("configs", "due", "--at", "2031-01-02T02:00:00+01:00", "--for", "10m")
+        assert text == (
+            "No active config starts between 2031-01-02 01:00:00Z and 2031-01-02 01:10:00Z.\n"
+        )
+
+    @pytest.mark.parametrize("at", ["25:00", "soon"])
+    def test_a_bad_time_names_the_forms(self, shell: Shell, at: str) -> None:
+        done = shell("configs", "due", "--at", at)
+        assert done.err.startswith('Error: --at: expected HH:MM such as "03:00", or an ISO 8601')
+        assert "ago" not in done.err
+
+
 class TestAnother:
     """`configs create` refuses a schedule that the customer has already."""
 

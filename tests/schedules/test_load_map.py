@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import timedelta
 
@@ -180,7 +181,11 @@ def test_commands(shell: Shell) -> None:
     assert "Nothing is scheduled" in shell.ok("schedules", "load")
     for _ in range(3):
         shell.ok("configs", "create", "acme", "hello", "--cron", "0 2 * * *", "--another")
-    assert "at most 3 in a minute" in shell.ok("schedules", "load")
+    shell.submit()
+    shell.work()
+    shown = shell.ok("schedules", "load")
+    assert "at most 3 in a minute" in shown
+    assert re.search(r"hello .* [0-9.]+ m?s\n", shown)
     assert "may be 15m late" in shell.ok("customers", "set", "acme", "--start-tolerance", "15m")
     planned = shell.json("schedules", "jitter", "--above", "2", "--dry-run")["result"]
     assert (planned["moved"], planned["peak_per_minute_before"]) == (3, 3)

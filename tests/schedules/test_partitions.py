@@ -153,7 +153,7 @@ def test_an_hourly_config_of_daily_partitions_must_say_so(
     with pytest.raises(InvalidInput, match=r"at most one occurrence per day") as caught:
         night.create("pair", cron="0 * * * *")
     assert "repeats=True" in str(caught.value.fix)
-    with pytest.raises(InvalidInput, match=r"interval: expected at most one .*, got 90\. "):
+    with pytest.raises(InvalidInput, match=r"interval: expected at most one .*, got '1h30m'\. "):
         night.client.configs.create("acme", Config(pipeline="pair", interval=timedelta(minutes=90)))
     daily = night.create("pair")
     with pytest.raises(InvalidInput, match="at most one occurrence per day"):

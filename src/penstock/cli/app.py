@@ -343,7 +343,7 @@ class Command(_Global):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments; reject a repeated option, of which click would use only the last."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        _, extra, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(order).items():
             is_single = isinstance(option, click.Option) and not (
                 option.multiple or option.count or option.is_flag
@@ -352,7 +352,17 @@ class Command(_Global):
                 raise click.UsageError(
                     f"{option.opts[0]} was given {times} times; give it once.", ctx
                 )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            hint = self.hint_at_extra(extra)
+            if type(error) is not click.UsageError or not hint:
+                raise
+            raise click.UsageError(f"{error.format_message()}. {hint}", ctx) from None
+
+    def hint_at_extra(self, extra: Sequence[str]) -> str:  # noqa: ARG002 - for subclasses
+        """Return what was probably meant by arguments that the command does not take, if known."""
+        return ""
 
 
 class Group(_Global, click.Group):

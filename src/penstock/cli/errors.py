@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -48,6 +50,14 @@ _SYSTEM_FIXES = {
     errno.EMFILE: "Raise the limit on open files: ulimit -n 4096.",
 }
 """Suggested fix for an error of the operating system, by its number."""
+
+_NAME_AND_OPTION = re.compile(r"\b([a-z]+) \(--\1\)")
+"""A parameter in a message for all interfaces, with its option: `force (--force)`."""
+_NOT_A_NUMBER: Mapping[str, str] = {
+    "is not a valid integer range": "is not an integer",
+    "is not a valid float range": "is not a number",
+}
+"""What click says about a value that is no number, where the option has bounds → plain words."""
 
 
 def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
@@ -97,13 +107,14 @@ def _text(error: PenstockError) -> str:
     """Return the message for a person at a terminal, who sets variables and options."""
     if isinstance(error, Unauthorised):
         return "The API requires a valid API key."  # the server's message names an HTTP header
-    return str(getattr(error, "text", error.message))
+    text = str(getattr(error, "text", error.message))
+    return _NAME_AND_OPTION.sub(r"--\1", text)
 
 
 def _fix(error: PenstockError) -> str:
     """Return what to do next; empty if there is nothing to add to the error's own message."""
     if isinstance(error, NotFound):
-        return _FIXES.get(error.kind, "")
+        return "" if error.detail.get("fix") else _FIXES.get(error.kind, "")
     if isinstance(error, Unauthorised):
         made = "`penstock keys create NAME` creates one in the API's database."
         return f"Set {KEY_VARIABLE} to one; {made}"
@@ -122,7 +133,7 @@ def _fix(error: PenstockError) -> str:
 
 def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:
     is_bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
-    message = "Missing command." if is_bare else error.format_message()
+    message = "Missing command." if is_bare else _sentence(error.format_message())
     path = error.ctx.command_path if error.ctx else "penstock"
     record: dict[str, Any] = {"code": "usage", "message": message}
     if isinstance(error, click.BadParameter) and error.param is not None:
@@ -131,3 +142,10 @@ def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:
         record["field"] = error.option_name
     fix = f"See `{path} --help`."
     return USAGE, {**record, "fix": fix}, f"{message} {fix}"
+
+
+def _sentence(message: str) -> str:
+    """Return a message of click in plain words and with a full stop: the fix follows it."""
+    for theirs, plain in _NOT_A_NUMBER.items():
+        message = message.replace(theirs, plain)
+    return message if message.endswith((".", "?", "!")) else f"{message}."

@@ -275,10 +275,10 @@ def describe_event(event: Event, name_of: Callable[[int], str] = str) -> tuple[s
         runs, configs = plural(event.runs, "run"), plural(event.due, "due config")
         return "info", f"scheduler started {runs} of {configs}{extra}"
     if isinstance(event, Swept):
-        words = [f"{getattr(event, name):,} {name.replace('_', ' ')}"
-                 for name in ("sessions", "lapsed", "stale", "timed_out", "unblocked",
-                              "expired")
-                 if getattr(event, name)]  # fmt: skip
+        words = [plural(event.sessions, "session")] if event.sessions else []
+        words += [f"{getattr(event, name):,} {name.replace('_', ' ')}"
+                  for name in ("lapsed", "stale", "timed_out", "unblocked", "expired")
+                  if getattr(event, name)]  # fmt: skip
         return "warning", f"sweeper repaired: {', '.join(words) or 'pauses'}"
     if isinstance(event, WorkerHeartbeat):
         level = "debug" if event.renewal == "renewed" else "warning"

@@ -123,10 +123,14 @@ class NotFound(PenstockError):
     http_status = 404
     exit_code = 3
 
-    def __init__(self, kind: str, id: object) -> None:
+    def __init__(self, kind: str, id: object, fix: str | None = None) -> None:
         self.kind = kind
         self.id = id
-        super().__init__(f"There is no {kind} {id}.", detail={"kind": kind, "id": str(id)})
+        self.fix = fix
+        message, detail = f"There is no {kind} {id}.", {"kind": kind, "id": str(id)}
+        if fix:
+            message, detail = f"{message} {fix}", {**detail, "fix": fix}
+        super().__init__(message, detail=detail)
 
 
 class Forbidden(PenstockError):

@@ -75,7 +75,7 @@ def work_effects(affected: Affected, flows: int, estimate: Estimate | None) -> l
     effects = [
         Effect(
             kind="starts",
-            text=f"{_plural(runs, 'run')} in {_plural(flows, 'flow')}{more}: "
+            text=f"{plural(runs, 'run')} in {plural(flows, 'flow')}{more}: "
             f"{format_list(names, NAMES_MAX)}.",
             count=runs,
             names=names[:NAMES_MAX],
@@ -160,5 +160,6 @@ def blast_radius(
     )
 
 
-def _plural(n: int, word: str) -> str:
+def plural(n: int, word: str) -> str:
+    """Return a count with its noun: "1 run", "2,000 runs"."""
     return f"{n:,} {word}{'' if n == 1 else 's'}"

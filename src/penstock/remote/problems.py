@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.core.errors import ApiError, InvalidInput, PenstockError, ProcessorError
+from penstock.core.errors import ApiError, InvalidInput, NotFound, PenstockError, ProcessorError
 
 # Attributes of errors that have a different name in their detail.
 _RENAMED: Final = {"from": "from_state", "to": "to_state"}
@@ -39,6 +39,7 @@ def error_from_code(code: str, message: str, detail: dict[str, Any]) -> Penstock
     if isinstance(error, InvalidInput):
         for name in ("field", "expected", "got"):
             vars(error).setdefault(name, "")
+    if isinstance(error, InvalidInput | NotFound):
         vars(error).setdefault("fix", None)
     error.detail = detail
     return error

@@ -22,10 +22,12 @@ from penstock.bus.push.push_config import parse_stored_push
 from penstock.bus.records import SubscriptionSettings
 from penstock.bus.redelivery import RedeliveryPolicy
 from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.fields import did_you_mean
 from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey, SubscriptionKey, TopicKey
 from penstock.db.store import Row, Tx, first
 
 SYSTEM: Final = SYSTEM_CUSTOMER
+SUGGESTED_FROM: Final = 1_000
 KINDS: Final = ("pull", "push", "bound")
 
 
@@ -233,7 +235,8 @@ def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow
     if found is not None:
         return found
     if customer_key != SYSTEM or not is_builtin(tx, name):
-        raise NotFound("topic", name)
+        known = [one.name for one in topic_list(tx, customer_key, limit=SUGGESTED_FROM)]
+        raise NotFound("topic", name, did_you_mean(name, known))
     return topic_declare(tx, TopicSpec(name=name))
 
 
@@ -391,7 +394,9 @@ def subscription_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> S
     """Return a subscription by name. Raises NotFound if there is none."""
     found = subscription_find(tx, name, customer_key)
     if found is None:
-        raise NotFound("subscription", name)
+        wanted = SubscriptionFilter(customer=customer_key, limit=SUGGESTED_FROM)
+        known = [one.name for one in subscription_list(tx, wanted)]
+        raise NotFound("subscription", name, did_you_mean(name, known))
     return found
 
 

@@ -99,6 +99,11 @@ class FlowExplanation(Record):
     """Older open flows of the same partition, newest first."""
 
     @property
+    def has_runs_only(self) -> bool:
+        """Whether the pipeline has runs, not flows: a run can be submitted instead."""
+        return self.flow is None and any(one.action == "runs.submit" for one in self.actions)
+
+    @property
     def open_flow(self) -> FlowRef | OpenFlow | None:
         """The explained flow if it is open, else the newest older open one."""
         if self.flow is not None and self.flow.state == "OPEN":

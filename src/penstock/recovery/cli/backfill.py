@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,7 +28,18 @@ STATES = tuple(state.value for state in BackfillState)
 PARTITION_STATES = tuple(state.value for state in PartitionState)
 
 
-@click.command("backfill", cls=Command)
+class _Backfill(Command):
+    """Suggests options for partitions that are passed as arguments."""
+
+    def hint_at_extra(self, extra: Sequence[str]) -> str:
+        """Return the options for partitions that were given as arguments."""
+        if len(extra) == 2:
+            return f"Did you mean --from {shlex.quote(extra[0])} --to {shlex.quote(extra[1])}?"
+        listed = " ".join(f"--partition {shlex.quote(one)}" for one in extra)
+        return f"Did you mean {listed}?" if extra else ""
+
+
+@click.command("backfill", cls=_Backfill)
 @click.argument("pipeline")
 @click.option("--from", "first", metavar="PARTITION", help="First partition of the range.")
 @click.option("--to", "last", metavar="PARTITION", help="Last partition of the range, inclusive.")

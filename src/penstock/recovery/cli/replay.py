@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -18,17 +19,9 @@ from penstock.recovery.records import CancelRequest, CancelStep, FlowReplay, Rep
 class _Replay(Command):
     """Suggests --from for a phase that is passed as an argument, as `penstock trigger` takes it."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments; the error for a third one names the option."""
-        given = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            _, rest, _ = self.make_parser(ctx).parse_args(args=given)
-            if len(rest) != 1:
-                raise
-            message = f"{error.format_message()}. To start with a phase, add --from {rest[0]}."
-            raise click.UsageError(message, ctx) from None
+    def hint_at_extra(self, extra: Sequence[str]) -> str:
+        """Return the option for a phase that was given as an argument."""
+        return f"To start with a phase, add --from {extra[0]}." if len(extra) == 1 else ""
 
 
 @click.command("replay", cls=_Replay)

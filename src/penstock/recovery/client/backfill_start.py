@@ -29,6 +29,7 @@ from penstock.recovery.blast_radius import (
     affected_by,
     blast_radius,
     listed_effect,
+    plural,
     slo_effects,
     work_effects,
 )
@@ -52,6 +53,7 @@ from penstock.recovery.store.backfills import (
 from penstock.schedules.rows import ConfigRow
 
 WORK_BATCH: Final = 1_000
+HOW_TO_CHOOSE: Final = "Name a range (--from … --to …), or partitions (--partition …)."
 
 
 class ChosenPartitions(NamedTuple):
@@ -85,13 +87,15 @@ def backfill_choose(tx: Tx, names: NameResolver, request: BackfillRequest) -> Ch
     wanted = _flow_request(request)
     check_request(info, wanted)
     rule = partition_rule_of(info.definition)
-    if bool(request.partitions) == (request.first is not None or request.last is not None):
-        raise InvalidInput("first", "from and to, or a list of partitions", "both or neither")
+    has_range = request.first is not None or request.last is not None
+    if bool(request.partitions) == has_range:
+        given = "both" if has_range else None
+        raise InvalidInput("first", "a range or a list of partitions", given, HOW_TO_CHOOSE)
     if request.partitions:
         partitions = partitions_listed(rule, request.partitions)
     elif request.first is None or request.last is None:
-        name = "first" if request.first is None else "last"
-        raise InvalidInput(name, "both ends of the range", None)
+        name, end = ("first", "start") if request.first is None else ("last", "end")
+        raise InvalidInput(name, f"the {end} of the range, too", None, HOW_TO_CHOOSE)
     else:
         partitions = partitions_between(rule, request.first, request.last)
         if request.order == "newest":
@@ -142,16 +146,19 @@ def backfill_impact(tx: Tx, request: BackfillRequest, chosen: ChosenPartitions) 
     many = len(chosen.partitions)
     sla_us = None if chosen.config is None else chosen.config.sla_us
     where = f"{chosen.info.name} {chosen.partitions[0]} to {chosen.partitions[-1]}"
+    skipped = many - len(starts)
+    start = "starts" if len(starts) == 1 else "start"
+    verb = "is" if skipped == 1 else "are"
     text = (
-        f"{where}: {len(starts)} of {many} partitions start in mode {chosen.mode}, "
+        f"{where}: {len(starts):,} of {plural(many, 'partition')} {start} in mode {chosen.mode}, "
         f"{min(request.parallelism, max(1, len(starts)))} at a time, "
-        f"{many - len(starts)} are skipped."
+        f"{skipped:,} {verb} skipped."
     )
     effects = [
         *work_effects(affected, len(starts), estimate),
         *listed_effect(
             "skips",
-            f"{many - len(starts)} partitions are skipped: complete or in progress.",
+            f"{plural(skipped, 'partition')} {verb} skipped: complete or in progress.",
             list(chosen.skipped),
         ),
         *slo_effects(plan.mode.slo_us, sla_us, chosen.mode, one),

@@ -207,10 +207,7 @@ def due(app: App, /, *, at: str, window: str, timezone: str, limit: int, **given
     """List the active configs that fire in a window, such as `--at 03:00 --for 1h`."""
     with app.connect() as client:
         now = client.now()
-        begin = parse_time_of_day(at, timezone, now)
-        if begin is None:
-            begin = parse_when(at, "at", now)
-        assert begin is not None
+        begin = _window_start(at, timezone, now)
         start, end = to_datetime(begin), to_datetime(begin + parse_duration(window, "for"))
         page = collect(
             lambda n, place: client.configs.due(start, end, **given, limit=n, cursor=place), limit
@@ -226,8 +223,21 @@ def due(app: App, /, *, at: str, window: str, timezone: str, limit: int, **given
             "TIMES": lambda one: one.occurrences,
             "PAUSED": lambda one: "yes" if one.is_paused else None,
         },
-        empty="No active config fires in this window.",
+        empty=f"No active config starts between {output.format_time(start)} and "
+        f"{output.format_time(end)}.",
     )
+
+
+def _window_start(text: str, timezone: str, now: int) -> int:
+    """Return the start of a window: the next HH:MM in a time zone, an ISO time, or an age."""
+    begin = parse_time_of_day(text, timezone, now)
+    try:
+        begin = parse_when(text, "at", now) if begin is None else begin
+    except InvalidInput as error:
+        expected = 'HH:MM such as "03:00", or an ISO 8601 time such as "2025-11-17T02:00:00Z"'
+        raise InvalidInput("at", expected, text, error.fix) from None
+    assert begin is not None
+    return begin
 
 
 @configs.command("enable")

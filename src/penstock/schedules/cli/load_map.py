@@ -75,8 +75,7 @@ def _print_map(app: App, found: LoadMap) -> None:
         [
             (one.pool, one.pipeline, f"{one.starts:,}", f"{one.peak:,}",
              output.format_time(one.peak_at),
-             "-" if one.mean_duration is None
-             else format_duration(parse_duration(one.mean_duration)))
+             output.format_span(one.mean_duration))
             for one in found.series
         ],
     )  # fmt: skip

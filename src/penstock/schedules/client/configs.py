@@ -14,7 +14,7 @@ from msgspec import structs
 
 import penstock.schedules.client.config_changes as changes
 from penstock.access.store.names import NameResolver, check_limit
-from penstock.core.clock import MINUTE
+from penstock.core.clock import format_duration
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
@@ -309,12 +309,11 @@ def _check_partitions(draft: ConfigInput, definition: Mapping[str, Any]) -> None
     if repeated_partition(draft.cadence, rule) is None:
         return
     is_cron = draft.cadence.cron is not None
-    minutes = (draft.cadence.interval_us or 0) / MINUTE
     raise InvalidInput(
         "cron" if is_cron else "interval",
         f"at most one occurrence per {rule.kind}, because {draft.pipeline} has partitions by "
         f"{rule.kind}",
-        draft.cadence.cron if is_cron else int(minutes) if minutes.is_integer() else minutes,
+        draft.cadence.cron if is_cron else format_duration(draft.cadence.interval_us or 0),
         f"To process a partition several times, declare {rule.kind}(..., repeats=True) in the "
         "pipeline; for smaller partitions, declare hour(...) or text(...).",
     )

@@ -3,6 +3,7 @@
 Called by `penstock.testing.postgres` and, through it, by fixtures. It starts and stops nothing.
 """
 
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,6 +22,7 @@ __all__ = [
     "database_accepts_connections",
     "database_create",
     "database_drop",
+    "database_folder",
 ]
 
 
@@ -64,6 +66,16 @@ def database_accepts_connections(dsn: str) -> bool:
     except psycopg.OperationalError:
         return False
     return True
+
+
+def database_folder(dsn: str) -> Path | None:
+    """Return the data folder of the server at a URL; None if none answers."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=2) as connection:
+            row = connection.execute("SHOW data_directory").fetchone()
+    except psycopg.Error:
+        return None
+    return None if row is None else Path(str(row[0]))
 
 
 def database_create(admin_dsn: str, name: str, template: str | None) -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-__all__ = ["children_of", "port_free", "watchdog_start"]
+__all__ = ["children_of", "is_port_free", "port_free", "watchdog_start"]
 
 # $1 is the postmaster, $2 the directory to remove ("" for none). `read` returns when the pipe
 # closes.
@@ -35,6 +35,18 @@ def port_free() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_port_free(port: int) -> bool:
+    """Return whether a server could listen on a port of 127.0.0.1 just now."""
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections have only just ended is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def watchdog_start(pid: int, folder: Path) -> subprocess.Popen[bytes] | None:

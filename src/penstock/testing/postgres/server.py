@@ -43,6 +43,7 @@ __all__ = [
     "PostgresServer",
     "PostgresUnavailable",
     "open_server",
+    "server_dsn",
 ]
 
 DATABASE_VARIABLE = "PENSTOCK_TEST_DATABASE_URL"
@@ -74,7 +75,7 @@ _DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
 
 class PostgresServer:
-    """A private PostgreSQL server on a free port of 127.0.0.1, with trust authentication.
+    """A private PostgreSQL server on 127.0.0.1, on `port` or a free one, with trust authentication.
 
     `durable` turns on fsync, synchronous commits and full-page writes (crash tests, benchmarks);
     without it, a database costs milliseconds. `options` are server settings and override every
@@ -89,13 +90,14 @@ class PostgresServer:
         options: Mapping[str, str | int] | None = None,
         bin_dir: Path | str | None = None,
         data_dir: Path | str | None = None,
+        port: int | None = None,
     ) -> None:
         self._durable = durable
         self._options = {key: str(value) for key, value in (options or {}).items()}
         self._bin_origin = self._bin_dir = binaries_find(bin_dir)
         self._data_dir = Path(data_dir).resolve() if data_dir is not None else None
         self._base: Path | None = None
-        self._port: int | None = None
+        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._user = server_user()
@@ -122,7 +124,7 @@ class PostgresServer:
 
     def dsn(self, dbname: str = "postgres") -> str:
         """Return the connection URL of a database."""
-        return f"postgresql://{_SUPERUSER}@127.0.0.1:{self.port}/{dbname}"
+        return server_dsn(self.port, dbname)
 
     def create_database(self, name: str, template: str | None = None) -> str:
         """Create a database, as a copy of `template` if given, and return its URL."""
@@ -215,11 +217,12 @@ class PostgresServer:
         data = self._data_dir or base / "data"
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._user is not None:
-            for folder in (base, self._data_dir or base):
+            kept = self._data_dir or base
+            for folder, fix in ((base, "set TMPDIR to"), (kept, "keep the data in")):
                 if not is_open_to_others(folder):
                     raise PostgresUnavailable(
-                        f"the tests run as root and the server as nobody, which cannot enter "
-                        f"{folder.parent}: set TMPDIR or data_dir to a directory open to all users"
+                        "PostgreSQL refuses to run as root, so it runs as nobody, which cannot "
+                        f"enter {folder.parent}: {fix} a folder that every user can enter"
                     )
             self._bin_dir = binaries_copy_if_closed(self._bin_dir, base / "install")
             for entry in (base, data, *data.rglob("*")):
@@ -295,6 +298,11 @@ class PostgresServer:
             watchdog.wait()
             if watchdog.stdin is not None:
                 watchdog.stdin.close()
+
+
+def server_dsn(port: int, dbname: str) -> str:
+    """Return the connection URL of a database of a launched server."""
+    return f"postgresql://{_SUPERUSER}@127.0.0.1:{port}/{dbname}"
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from penstock.cli.arguments import (
 from penstock.client import UseCaseGroups
 from penstock.core.clock import from_datetime
 from penstock.core.errors import InvalidInput, NotFound
+from penstock.flows.explain.cli.explain import print_explanation
 from penstock.flows.explain.records import CauseEntry, CauseTree
 
 CLEARS_TEXT = {"event": "clears on an event", "person": "needs a person", "time": "", "never": ""}
@@ -61,6 +62,9 @@ def why(
             proof = _subscription(client, thing, customer)
         else:
             found = client.diagnostics.explain(thing, partition, customer=customer, mode=mode)
+            if found.has_runs_only:
+                app.emit(found, lambda: print_explanation(found))
+                return
             if found.flow is None:
                 raise NotFound("flow", f"{thing} {partition}")
             proof = client.diagnostics.why_flow(found.flow.flow_id, phase)
