@@ -27,7 +27,8 @@ from penstock.core.naming import SYSTEM_CUSTOMER, CustomerKey, SubscriptionKey, 
 from penstock.db.store import Row, Tx, first
 
 SYSTEM: Final = SYSTEM_CUSTOMER
-SUGGESTED_FROM: Final = 1_000
+SUGGESTED_FROM: Final = 100
+"""Names among which the closest to an unknown one is searched: few, as any request may miss."""
 KINDS: Final = ("pull", "push", "bound")
 
 
