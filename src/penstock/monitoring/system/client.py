@@ -24,13 +24,14 @@ from penstock.monitoring.system.records import (
     StoreState,
     SystemStatus,
 )
-from penstock.monitoring.system.store import TickRow, sinks_read, store_state, ticks_read
+from penstock.monitoring.system.store import sinks_read, store_state
 from penstock.monitoring.today.client import TodayViews
 from penstock.runs.states import Admission
 from penstock.runs.store.admission import pause_list
 from penstock.runs.store.leases import session_list
 from penstock.runs.store.lists.pages import RunFilter, run_list_waiting
 from penstock.schedules.store.schedule import schedule_next_at
+from penstock.schedules.store.ticks import TickRow, ticks_read
 from penstock.shipping.client import AuditSinks
 from penstock.usage.client.pools import POOLS_MAX
 from penstock.usage.from_rows import pool_record
