@@ -13,8 +13,10 @@ from penstock.access.store.registry import processor_list
 from penstock.alerts.subjects import command_of
 from penstock.bus.message import SubscriptionSpec, TopicSpec
 from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.core.clock import SECOND
 from penstock.db.cli import _describe_migrations
 from penstock.runs.store.leases import session_open
+from penstock.schedules.store.ticks import ticks_put
 from tests.kits.shell import SHOP, Shell
 
 GHOST = """
@@ -303,6 +305,7 @@ class TestDoctor:
             opened = {"boot_id": "b", "kind": "worker", "name": "w", "host": "h", "pid": 1,
                       "pool": pool, "slots": 2, "lease_us": 60_000_000}  # fmt: skip
             client.store.write(lambda tx: session_open(tx, opened))
+            client.store.write(lambda tx: ticks_put(tx, [("scheduler", SECOND)]))
         found = {c["check"]: c for c in shell.json("doctor")["checks"]}
         assert found["workers"]["verdict"] == found["scheduler"]["verdict"] == "OK"
         assert shell.json("status")["warnings"] == []

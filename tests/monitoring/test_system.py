@@ -41,10 +41,10 @@ def test_the_last_tick_of_services(harness: Harness) -> None:
     """A service that stops making steps becomes late; the others do not."""
     loops = [FakeLoop("scheduler"), FakeLoop("sweeper")]
     reporter = TickReporter(harness.store, loops)
-    assert reporter.run_once() == 0
+    assert reporter.run_once().next_at == SECOND, "a new process is soon known to be alive"
     for loop in loops:
         loop.steps += 1
-    assert reporter.run_once() == 2
+    assert reporter.run_once() == (2, None, 0)
     seen = harness.client.views.system()
     assert [(one.service, one.is_late) for one in seen.services] == [
         ("scheduler", False),
@@ -54,7 +54,7 @@ def test_the_last_tick_of_services(harness: Harness) -> None:
     assert check_of(seen, "services").verdict == "OK"
     harness.clock.advance(2 * MINUTE)
     loops[1].steps += 1
-    assert reporter.run_once() == 1
+    assert reporter.run_once().services == 1
     seen = harness.client.views.system()
     assert [one.is_late for one in seen.services] == [True, False]
     late = check_of(seen, "services")

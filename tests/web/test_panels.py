@@ -20,7 +20,7 @@ from penstock.limits.store.grant import limit_grant
 from penstock.limits.store.limits import limit_get, limit_quota
 from penstock.limits.store.rows import GrantInput, GrantResult, LeaseRequest, Release
 from penstock.monitoring.health_refresher import HealthRefresher
-from penstock.monitoring.system.store import ticks_put
+from penstock.schedules.store.ticks import ticks_put
 from penstock.web.pages.flows.flow import shown_gates
 from penstock.web.pages.tracing import entity_conclusion
 from tests.kits.client_harness import Harness

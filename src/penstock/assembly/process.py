@@ -67,6 +67,7 @@ from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import PauseRow
 from penstock.runs.store.lists.pages import RunFilter
 from penstock.runs.sweeper import Sweeper
+from penstock.schedules.liveness import TICKS_EVERY
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.services.binder import Binder
 from penstock.services.replayer import Replayer
@@ -394,7 +395,7 @@ def build_scheduler_loops(
     seconds = settings.drain / SECOND
     loops = [Loop(*one, store, events=events, jitter=jitter, drain_seconds=seconds) for one in made]
     ticks = TickReporter(store, loops)
-    every = _every(10 * SECOND)
+    every = _every(TICKS_EVERY)
     last = Loop(ticks, every, store, events=events, jitter=jitter, drain_seconds=seconds)
     return [*loops, last]
 

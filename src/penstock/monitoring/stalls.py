@@ -1,4 +1,4 @@
-"""Detect stalls: overdue occurrences, ready runs that no worker claims, missed heartbeats."""
+"""Detect stalls: no scheduler, overdue occurrences, unclaimed ready runs, missed heartbeats."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from penstock.core.clock import from_datetime
 from penstock.flows.explain.facts import CLAIM_GRACE_US, HeartbeatFact
 from penstock.flows.explain.times import LocalClock
 from penstock.monitoring.records import Overview, Session
+from penstock.schedules.liveness import NO_SCHEDULER, is_scheduler_alive
 
 GRACE = timedelta(microseconds=CLAIM_GRACE_US)
 OLDEST_READ = 20
 """Number of the oldest ready runs whose pipelines are named."""
 PIPELINES_NAMED = 3
+WITHOUT_SCHEDULER = f"{NO_SCHEDULER}: nothing starts on schedule and delayed runs wait"
 
 
 def is_silent(session: Session, as_of: datetime) -> bool:
@@ -68,11 +70,26 @@ def describe_incapable(pipelines: Iterable[str]) -> str:
     return f"no live worker seems to have their processors{named}: start one with --pipelines"
 
 
+def is_scheduler_missing(
+    overview: Overview, ticked: Iterable[datetime], now: datetime | None = None
+) -> bool:
+    """Return whether schedules or delayed runs need a scheduler and none is alive.
+
+    ticked: the last tick of each service. now: when they were read, if later than the overview.
+    """
+    is_needed = overview.next_occurrence_at is not None or overview.later_runs > 0
+    at = from_datetime(overview.as_of if now is None else now)
+    return is_needed and not is_scheduler_alive(map(from_datetime, ticked), at)
+
+
 def overdue(overview: Overview) -> timedelta:
     """Return how long the next occurrence is overdue; 0 up to `GRACE`."""
-    if overview.next_occurrence_at is None:
-        return timedelta(0)
-    late = overview.as_of - overview.next_occurrence_at
+    return late_by(overview.next_occurrence_at, overview.as_of)
+
+
+def late_by(due_at: datetime | None, as_of: datetime) -> timedelta:
+    """Return how long something has been due; 0 if it is not, and up to `GRACE`."""
+    late = timedelta(0) if due_at is None else as_of - due_at
     return late if late > GRACE else timedelta(0)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from penstock.core.clock import SECOND, Micros
 from penstock.db.store import Transactions
-from penstock.monitoring.system.store import ticks_put
+from penstock.schedules.store.ticks import ticks_put
 
 
 class SteppingLoop(Protocol):
@@ -28,6 +29,14 @@ class SteppingLoop(Protocol):
         ...
 
 
+class ReportedTicks(NamedTuple):
+    """Number of services recorded; `next_at` asks for the next step, counted from `now`."""
+
+    services: int
+    next_at: Micros | None = None
+    now: Micros = 0
+
+
 class TickReporter:
     """Service that records which loops of its process have made a step since the last time."""
 
@@ -38,8 +47,11 @@ class TickReporter:
         self._loops = loops
         self._seen: dict[int, int] = {}
 
-    def run_once(self) -> int:
-        """Record the services that have made a step; return their number."""
+    def run_once(self) -> ReportedTicks:
+        """Record the services that have made a step.
+
+        A process that has just started reports again soon, so that it counts as alive from then on.
+        """
         steps = {id(loop): loop.steps for loop in self._loops}
         ticked = {
             loop.name: loop.interval_us
@@ -49,4 +61,5 @@ class TickReporter:
         if ticked:
             self._store.write(lambda tx: ticks_put(tx, list(ticked.items())))
         self._seen = steps
-        return len(ticked)
+        is_first = not any(steps.values())
+        return ReportedTicks(len(ticked), next_at=SECOND if is_first else None)

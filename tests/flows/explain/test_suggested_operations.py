@@ -28,7 +28,7 @@ SUGGESTED = [
     and one.__annotations__.get("return") == "Suggestion"
     and one is not commands.suggestion
 ]
-WITHOUT = {"worker"}
+WITHOUT = {"scheduler", "worker"}
 """Commands that no operation of the API replaces."""
 
 

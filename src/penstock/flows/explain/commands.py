@@ -21,6 +21,7 @@ from penstock.flows.explain.facts import (
     RunFact,
 )
 from penstock.flows.explain.records import Suggestion
+from penstock.schedules.liveness import START
 
 
 def suggestion(
@@ -286,6 +287,11 @@ def worker(pool: str) -> Suggestion:
     """Suggest starting a worker for a pool."""
     more = [] if pool == "default" else ["--pool", pool]
     return suggestion(["worker", "--pipelines", "FILE", *more], "start a worker")
+
+
+def scheduler() -> Suggestion:
+    """Suggest starting a scheduler."""
+    return suggestion(START.split()[1:], "start a scheduler")
 
 
 def cancel(flow: FlowFact) -> Suggestion:

@@ -24,9 +24,9 @@ from penstock.flows.explain.facts import (
     ProducerFact,
 )
 from penstock.flows.explain.processor_messages import (
-    describe_incapable_workers,
     describe_items,
     describe_last_failure,
+    describe_missing_process,
     describe_pause,
     describe_processor,
 )
@@ -381,7 +381,8 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
         held = {gate.processor for gate in phase.gates if gate.trigger is None}
         if not is_observed(phase):
             lines += [
-                f"{describe_processor(p, wall)}{describe_last_failure(p)}{_incapable(p)}."
+                f"{describe_processor(p, wall)}{describe_last_failure(p)}"
+                f"{describe_missing_process(p)}."
                 for p in lacking
                 if p.name not in held
             ]
@@ -395,14 +396,6 @@ def _sentences(phase: PhaseFact, wall: LocalClock) -> list[str]:
             f"{wall.at(item.opened_at)}{tried}){what}."
         )
     return lines
-
-
-def _incapable(processor: ProcessorFact) -> str:
-    """Say that no live worker seems to execute a pipeline whose run is not claimed."""
-    live = processor.live
-    if live is None or not live.is_unclaimed:
-        return ""
-    return f"; {describe_incapable_workers(live)}"
 
 
 def _producer_sentences(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> list[str]:

@@ -132,6 +132,10 @@ class RunFact:
     pauses: tuple[PauseFact, ...] = ()
     limits: tuple[LimitFact, ...] = ()
     gate: RunGateFact | None = None
+    lacks_scheduler: bool = False
+    """Whether it is past its time and no scheduler is alive to make it ready; False if the caller
+    may not see that.
+    """
     is_external: bool = False
     endpoint: str | None = None
 

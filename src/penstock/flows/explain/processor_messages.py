@@ -18,6 +18,7 @@ from penstock.flows.explain.facts import (
     RunFact,
 )
 from penstock.flows.explain.times import LocalClock, format_times
+from penstock.schedules.liveness import NO_SCHEDULER
 
 PAUSE_SCOPES = {
     "all": "everything is paused",
@@ -109,6 +110,9 @@ def describe_run(run: RunFact, wall: LocalClock) -> str:
         missed = _missed_heartbeats(run, wall)
         return f"has been {verb} since {wall.at(since)}{worker}{attempt}{missed}"
     if run.pending_reason == "later":
+        if run.lacks_scheduler:
+            what = f"attempt {run.attempt} has" if run.attempt > 1 else "has"
+            return f"{what} been due since {wall.at(run.due_at)}"
         word = "next try" if run.attempt > 1 else "due"
         return f"{word} {wall.upcoming(run.due_at)}"
     if run.pending_reason == "paused":
@@ -154,6 +158,21 @@ def describe_incapable_workers(run: RunFact) -> str:
     who = "the live worker" if count == 1 else f"none of the {count:,} live workers"
     verb = "does not seem" if count == 1 else "seems"
     return f"{who} in pool {run.pool} {verb} to execute pipeline {run.pipeline}"
+
+
+def describe_missing_scheduler() -> str:
+    """Say why a run that is past its time is not made ready."""
+    return f"{NO_SCHEDULER} to make it ready"
+
+
+def describe_missing_process(processor: ProcessorFact) -> str:
+    """Say that no scheduler makes a due run ready, or that no live worker seems to execute it."""
+    live = processor.live
+    if live is not None and live.lacks_scheduler:
+        return f"; {describe_missing_scheduler()}"
+    if live is None or not live.is_unclaimed:
+        return ""
+    return f"; {describe_incapable_workers(live)}"
 
 
 def describe_pause(pause: PauseFact) -> str:

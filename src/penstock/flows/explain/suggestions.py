@@ -130,6 +130,8 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
     if live.pending_reason == "paused":
         for pause in live.pauses:
             yield commands.resume(pause)
+    elif live.lacks_scheduler:
+        yield commands.scheduler()
     elif live.is_unclaimed or (
         live.pending_reason == "ready" and live.workers == 0 and not live.is_external
     ):

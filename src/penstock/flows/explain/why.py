@@ -33,6 +33,7 @@ from penstock.flows.explain.processor_messages import (
     describe_last_failure,
     describe_limit_usage,
     describe_maximum,
+    describe_missing_scheduler,
     describe_pause,
     describe_processor,
     describe_queue_position,
@@ -108,6 +109,11 @@ def pause_cause(pause: PauseFact) -> Cause:
         since=pause.since,
         offer=commands.resume(pause),
     )
+
+
+def scheduler_cause(text: str) -> Cause:
+    """Return the lack of a scheduler as a cause that a person clears by starting one."""
+    return Cause(kind="scheduler", text=text, clears=Clears.PERSON, offer=commands.scheduler())
 
 
 def why_run(run: RunFact, wall: LocalClock, retry: RunFact | None = None) -> Cause:
@@ -318,6 +324,8 @@ def _run_causes(run: RunFact, wall: LocalClock) -> Iterator[Cause]:
         is_overdue = run.heartbeat is not None and run.heartbeat.is_overdue(wall.now)
         doing = "it may no longer be executing" if is_overdue else "it is executing"
         yield Cause(kind="execution", text=f"{doing}{where}{until}", until_at=run.timeout_at)
+    elif run.pending_reason == "later" and run.lacks_scheduler:
+        yield scheduler_cause(describe_missing_scheduler())
     elif run.pending_reason == "later":
         kind = "retry" if run.attempt > 1 else "schedule"
         yield Cause(

@@ -9,8 +9,9 @@ from penstock.core.clock import Micros
 from penstock.flows.explain import commands
 from penstock.flows.explain.facts import PauseFact, RunFact
 from penstock.flows.explain.times import LocalClock, format_times
-from penstock.flows.explain.why import Cause, Clears, joined, pause_cause, why_run
+from penstock.flows.explain.why import Cause, Clears, joined, pause_cause, scheduler_cause, why_run
 from penstock.schedules.cadence import Overlap
+from penstock.schedules.liveness import NO_SCHEDULER
 
 _MISSED = {
     "skipped_overlap": "an earlier run had not ended",
@@ -54,6 +55,8 @@ class ConfigFact:
     """None unless the config is event-driven."""
     pauses: tuple[PauseFact, ...]
     live: tuple[RunFact, ...]
+    lacks_scheduler: bool
+    """Whether its next occurrence is due and no scheduler is alive to start it."""
     open_flow_id: str | None
     missed: MissedFact | None
     common_cause: tuple[str, Micros] | None
@@ -129,6 +132,10 @@ def _occurrence(config: ConfigFact, local: LocalClock) -> Cause:
     if at is None:
         text = "its schedule has no next occurrence"
         return Cause(kind="schedule", text=text, clears=Clears.PERSON)
+    if config.lacks_scheduler:
+        text = f"the occurrence of {local.at(at)} is due"
+        children = (scheduler_cause(f"{NO_SCHEDULER} to start it"),)
+        return joined(Cause(kind="schedule", text=text, since=at, children=children))
     if at > local.now:
         text = f"its next occurrence is at {local.at(at)}"
     else:

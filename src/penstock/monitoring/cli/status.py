@@ -21,13 +21,17 @@ from penstock.monitoring.cli.system import show_system
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import (
     OLDEST_READ,
+    WITHOUT_SCHEDULER,
     describe_incapable,
     describe_missed_heartbeats,
+    is_scheduler_missing,
     is_silent,
     overdue,
     silent_workers,
     unclaimed,
 )
+from penstock.monitoring.system.records import SystemStatus
+from penstock.schedules.liveness import START
 
 MANY = 1_000
 
@@ -64,12 +68,13 @@ def _captured(app: App, client: UseCaseGroups) -> Any:
 
 def _show(app: App, client: UseCaseGroups) -> None:
     overview = client.views.overview()
-    sessions = _sessions(client)
+    system = _system(client)
+    sessions = None if system is None else system.processes
     alerts = len(client.alerts.list(state="open", limit=MANY).items)
     dead = len(client.dead_letters.list(limit=MANY).items)
     pauses = len(client.pauses.list())
     now = from_datetime(overview.as_of)
-    warnings = _warnings(client, overview, sessions or ())
+    warnings = _warnings(client, overview, system)
     record: dict[str, Any] = {
         "where": app.where,
         **to_json_value(overview),
@@ -103,25 +108,31 @@ def _show(app: App, client: UseCaseGroups) -> None:
     app.emit(record, print_text)
 
 
-def _sessions(client: UseCaseGroups) -> list[Session] | None:
-    """Return live processes; None for a key bound to a customer, which may not list them."""
+def _system(client: UseCaseGroups) -> SystemStatus | None:
+    """Return processes and services; None for a key bound to a customer, which may not see them."""
     try:
-        return client.views.sessions()
+        return client.views.system()
     except Forbidden:
         return None
 
 
-def _warnings(client: UseCaseGroups, overview: Overview, sessions: Sequence[Session]) -> list[str]:
-    """Return a warning for each stall: an overdue occurrence, unclaimed runs, a silent worker."""
+def _warnings(client: UseCaseGroups, overview: Overview, system: SystemStatus | None) -> list[str]:
+    """Return a warning for each stall: no scheduler, an overdue occurrence, unclaimed runs, a
+    silent worker.
+    """
+    sessions = () if system is None else system.processes
     found = [
         _sentence(describe_missed_heartbeats(one, overview.as_of))
         for one in silent_workers(sessions, overview.as_of)
     ]
     late = overdue(overview)
     waits = unclaimed(overview, sessions)
-    if late:
-        found.append(f"Next occurrence overdue by {output.format_span(late)}: start a scheduler "
-                     "(penstock scheduler, or penstock up)")  # fmt: skip
+    ticked = () if system is None else [one.ticked_at for one in system.services]
+    if system is not None and is_scheduler_missing(overview, ticked, system.as_of):
+        found.append(f"{_sentence(WITHOUT_SCHEDULER)}. Start one: {START}")
+    elif late:
+        found.append(f"Next occurrence overdue by {output.format_span(late)} although a scheduler "
+                     "is running: read its log")  # fmt: skip
     if waits:
         oldest = client.runs.list(waits="ready", sort="waiting_for", limit=OLDEST_READ).items
         why = describe_incapable(one.pipeline for one in oldest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from penstock.core.clock import MINUTE, Micros, from_datetime, iso
@@ -12,15 +12,19 @@ from penstock.core.naming import is_http_pool
 from penstock.flows.explain.times import format_span
 from penstock.monitoring.records import Overview, Session
 from penstock.monitoring.stalls import (
+    WITHOUT_SCHEDULER,
     describe_incapable,
     describe_live,
     describe_missed_heartbeats,
+    is_scheduler_missing,
+    late_by,
     live_workers,
     overdue,
     silent_workers,
     unclaimed,
 )
 from penstock.monitoring.system.records import ServiceTick, SystemCheck, Verdict
+from penstock.schedules.liveness import NO_SCHEDULER, START, is_scheduler_alive
 from penstock.usage.records import PoolLoad
 
 OVERDUE: Final = timedelta(minutes=2)
@@ -50,6 +54,8 @@ class Observed:
     """Number of open alerts that are HIGH or worse."""
     pauses: Sequence[str]
     """Scopes of the pauses."""
+    next_delayed_at: datetime | None = None
+    """When the first of the delayed runs is due."""
     unclaimed_pipelines: Sequence[str] = ()
     """Pipelines of the oldest ready runs, if a worker with capacity does not claim them."""
 
@@ -116,28 +122,46 @@ def _silent(seen: Observed) -> Iterator[SystemCheck]:
 
 
 def _scheduler(seen: Observed) -> SystemCheck:
+    """Check that a scheduler is alive if anything needs one, and that occurrences start on time."""
     overview = seen.overview
     late, next_at = overdue(overview), overview.next_occurrence_at
+    if is_scheduler_missing(overview, _ticked(seen)):
+        due = f"an occurrence has been due for {_span(late)}" if late else ""
+        if delayed := late_by(seen.next_delayed_at, overview.as_of):
+            due = due or f"a delayed run has been due for {_span(delayed)}"
+        if due:
+            # Before the first process was ever started nothing is in operation that could fail.
+            is_used = bool(seen.services or _live(seen))
+            verdict: Verdict = "FAIL" if is_used else "WARN"
+            return _check("scheduler", verdict, f"{NO_SCHEDULER}, and {due}", START)
+        return _check("scheduler", "WARN", WITHOUT_SCHEDULER, START)
     if next_at is None:
         return _check("scheduler", "OK", "no config is scheduled")
     if not late:
         return _check("scheduler", "OK", f"next occurrence {iso(from_datetime(next_at))}")
-    says = f"next occurrence overdue by {_span(late)}: no scheduler is running"
-    is_served = bool(_live(seen))
-    verdict: Verdict = "FAIL" if is_served and late > OVERDUE else "WARN"
-    return _check("scheduler", verdict, says, "penstock scheduler, or penstock up")
+    says = f"next occurrence overdue by {_span(late)} although a scheduler is running"
+    verdict = "FAIL" if late > OVERDUE else "WARN"
+    return _check("scheduler", verdict, says, "Read the log of the scheduler process.")
+
+
+def _ticked(seen: Observed) -> list[datetime]:
+    return [one.ticked_at for one in seen.services]
 
 
 def _services(seen: Observed) -> Iterator[SystemCheck]:
-    """Check that each service has ticked; without any tick no scheduler was ever started."""
+    """Check that each service ticks; without any tick no scheduler was ever started."""
+    if not seen.services:
+        return
+    now = from_datetime(seen.overview.as_of)
+    ticked = [from_datetime(at) for at in _ticked(seen)]
     late = [one.service for one in seen.services if one.is_late]
-    if len(late) == len(seen.services) and late:
-        says = "no scheduler process is running: none of its services has ticked"
-        yield _check("services", "WARN", says, "penstock scheduler, or penstock up")
+    if not is_scheduler_alive(ticked, now):
+        says = f"{NO_SCHEDULER}: the last service ticked {format_span(now - max(ticked))} ago"
+        yield _check("services", "WARN", says, START)
     elif late:
         says = f"{', '.join(late)}: overdue; the log of the scheduler process says why"
         yield _check("services", "WARN", says, "Read the log, then restart that process.")
-    elif seen.services:
+    else:
         yield _check("services", "OK", f"{_plural(len(seen.services), 'service')} tick")
 
 

@@ -24,13 +24,14 @@ from penstock.monitoring.system.records import (
     StoreState,
     SystemStatus,
 )
-from penstock.monitoring.system.store import TickRow, sinks_read, store_state, ticks_read
+from penstock.monitoring.system.store import sinks_read, store_state
 from penstock.monitoring.today.client import TodayViews
 from penstock.runs.states import Admission
-from penstock.runs.store.admission import pause_list
+from penstock.runs.store.admission import pause_list, run_next_due_at
 from penstock.runs.store.leases import session_list
 from penstock.runs.store.lists.pages import RunFilter, run_list_waiting
 from penstock.schedules.store.schedule import schedule_next_at
+from penstock.schedules.store.ticks import TickRow, ticks_read
 from penstock.shipping.client import AuditSinks
 from penstock.usage.client.pools import POOLS_MAX
 from penstock.usage.from_rows import pool_record
@@ -64,6 +65,7 @@ class SystemViews(TodayViews):
             unclaimed_pipelines=_oldest_ready(tx) if unclaimed(counts, sessions) else (),
             pools=[pool_record(*row) for row in pool_load(tx, None, POOLS_MAX)],
             services=[_tick(row, now) for row in ticks_read(tx)],
+            next_delayed_at=time_or_none(run_next_due_at(tx)),
             dead_letters=min(COUNTED_MAX, dead_letter_count(tx, DeadLetterRowFilter())),
             **_alerts(tx),
             pauses=[row.scope for row in pause_list(tx, None)],

@@ -38,6 +38,7 @@ def config_fact(tx: Tx, names: NameResolver, config: ConfigRow) -> ConfigFact:
         topic=_topic(tx, config),
         pauses=loader.pauses_of(config.customer_id, config.pipeline, config.config_id),
         live=tuple(loader.runs(live)),
+        lacks_scheduler=loader.schedulers.is_missing_for(config.next_run_time),
         open_flow_id=None if flow is None else encode("flow", flow),
         missed=MissedFact(at=missed[0].slot_to, outcome=missed[0].outcome) if missed else None,
         common_cause=None if failing is None else (failing[0], failing[1]),

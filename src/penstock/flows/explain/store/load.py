@@ -54,6 +54,7 @@ from penstock.flows.explain.store.rows import (
     intervention_fact,
     run_gate_fact,
 )
+from penstock.flows.explain.store.schedulers import SchedulerLoader
 from penstock.flows.gates.breaker import BreakerState
 from penstock.flows.gates.rows import InterventionRow
 from penstock.flows.gates.store.gates import breakers_of, triggers_of
@@ -93,6 +94,7 @@ class FactLoader:
         self._names = names
         self._pauses: list[PauseRow] | None = None
         self._workers: list[SessionRow] | None = None
+        self.schedulers = SchedulerLoader(tx, names)
 
     def flow(self, flow: FlowRow) -> FlowFact:
         """Load a flow with its phases, gates, runs, breakers, pauses and interventions."""
@@ -197,6 +199,7 @@ class FactLoader:
             else (),
             limits=self._limits(run) if waits == "limited" else (),
             gate=None if gate is None else run_gate_fact(gate),
+            lacks_scheduler=waits == "later" and self.schedulers.is_missing_for(run.scheduled_time),
             is_external=is_external,
             endpoint=None if endpoint is None else shown_url(endpoint),
         )
