@@ -131,8 +131,12 @@ def _warnings(client: UseCaseGroups, overview: Overview, system: SystemStatus | 
     if system is not None and is_scheduler_missing(overview, ticked, system.as_of):
         found.append(f"{_sentence(WITHOUT_SCHEDULER)}. Start one: {START}")
     elif late:
-        found.append(f"Next occurrence overdue by {output.format_span(late)} although a scheduler "
-                     "is running: read its log")  # fmt: skip
+        advice = (
+            ": check that a scheduler is running"
+            if system is None
+            else " although a scheduler is running: read its log"
+        )
+        found.append(f"Next occurrence overdue by {output.format_span(late)}{advice}")
     if waits:
         oldest = client.runs.list(waits="ready", sort="waiting_for", limit=OLDEST_READ).items
         why = describe_incapable(one.pipeline for one in oldest)
