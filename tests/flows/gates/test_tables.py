@@ -11,7 +11,7 @@ from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide, what_if
 from penstock.flows.gates.messages import warnings_beside
 from penstock.flows.gates.verdict import AlertLevel, BreakerEffect, GateStatus, Upstream, Verdict
-from penstock.pipelines.declare.needs import same_day
+from penstock.pipelines.declare.needs import optional, same_day
 from penstock.pipelines.modes import Leniency, with_leniency
 from tests.kits.gates import NOW, absent, gate, history, odds, override, table
 from tests.kits.modes import GAME_DAY
@@ -317,6 +317,10 @@ class TestOverrides:
         )
         assert warnings_beside(decision.reasons[0], decision.warnings) == []
         assert warnings_beside("Enough data.", decision.warnings) == list(decision.warnings)
+        extra = assess(optional("weather"), replace(seen, key="extra"), judged_at=NOW)
+        both = decide(gate("manual", found, extra, overrides=(override("counts"),)))
+        assert both.reasons[0].endswith("penstock.toml); weather missing (optional).")
+        assert warnings_beside(both.reasons[0], both.warnings) == []
 
     def test_short_history(self) -> None:
         given = gate("overnight", table(), history(3), overrides=(override(),))

@@ -57,7 +57,11 @@ def describe_gaps(
     if short:
         least = format_percent(proceed_at)
         parts.append(f"{describe_dependencies(short)} below the {least} that each table needs")
-    return "; ".join([*parts, *map(_warning, optional)])
+    for a in optional:
+        # One cause, such as a warehouse that cannot be reached, is stated once for all tables.
+        is_stated = bool(a.error) and any(a.issues[0] in part for part in parts)
+        parts.append(f"{a.table} missing (optional)" if is_stated else _warning(a))
+    return "; ".join(parts)
 
 
 def override_messages(overrides: Sequence[Override]) -> tuple[str, ...]:
@@ -98,16 +102,14 @@ def decision_warnings(
 
 def warnings_beside(reason: str, warnings: Iterable[str]) -> list[str]:
     """Return the warnings that a reason does not already state."""
-    return [
-        warning
-        for warning in warnings
-        if warning not in reason and _in_reason(*warning.split(": ", 1)) not in reason
-    ]
+    return [warning for warning in warnings if not _is_stated(warning, reason)]
 
 
-def _in_reason(table: str, issues: str = "") -> str:
-    """Return how a reason states a warning about a table."""
-    return f"{table} ({issues})"
+def _is_stated(warning: str, reason: str) -> bool:
+    subject, _, issues = warning.partition(": ")
+    if subject.endswith("(optional)"):
+        return subject in reason and issues in reason
+    return warning in reason or f"{subject} ({issues})" in reason
 
 
 def _warning(a: Assessment) -> str:
