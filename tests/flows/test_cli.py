@@ -165,6 +165,15 @@ def test_reads(ways: Pair) -> None:
         assert alike(ways.far(*args).out) == alike(text), line
 
 
+def test_a_history_says_what_its_percentage_is(ways: Pair) -> None:
+    """It is not that of one table: the processors of earlier phases count as well."""
+    populate(ways)
+    heading, *_, note = ways.near("gate", "history", "daily").out.splitlines()
+    assert "OVERALL" in heading.split()
+    assert note.startswith("OVERALL: mean completeness of the same-day tables")
+    assert "OVERALL" not in ways.near("gate", "history", "daily", "--json").out
+
+
 def test_refusals(ways: Pair) -> None:
     """Refusals have the same exit code and the same error fields."""
     ids = populate(ways)

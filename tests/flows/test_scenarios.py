@@ -293,7 +293,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     assert day.outcome == ("PROCEED_DEGRADED", "ready_degraded", "ack")
     assert day.alerts == [("gate_proceed_degraded", "INFO", "open")]
     assert day.messages[0].startswith("nba 2025-11-16 analytics starts degraded: Enough data, but")
-    assert day.messages[0].endswith(f" {lacking}.")
+    assert day.messages[0].endswith(f"too little history in {lacking.replace(': ', ' (', 1)}).")
     (held,) = day.stage.claim("players").values()
     context = json.loads(held.gate_context or "{}")
     assert (context["is_degraded"], context["missing"]) == (True, ["t.past"]), "its run receives it"

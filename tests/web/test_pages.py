@@ -188,9 +188,11 @@ def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(stag
     browser = Browser(stage.served)
     shown = browser.get("/nothing", Accept="text/html,*/*")
     assert (shown.status, shown.heading) == (404, "Not found")
+    assert '<a href="/">the overview</a>' in shown.text
     assert_safe(shown)
     assert Browser(stage.served, None).get("/nothing", Accept="text/html").status == 303
-    for path, accept in (("/nothing", "*/*"), ("/api/v1/nothing", "text/html")):
+    json_first = ("/nothing", "application/json, text/html")
+    for path, accept in (("/nothing", "*/*"), json_first, ("/api/v1/nothing", "text/html")):
         response = browser.get(path, Accept=accept)
         assert response.status == 404
         assert response.headers["content-type"] == "application/problem+json"

@@ -119,3 +119,39 @@ def test_a_report_that_fails_is_read_once(
     assert shown.text.count("did not load: the database does not respond.") >= 4
     assert "all pipelines" in shown.text
     assert len(calls) == 1
+
+
+def test_pages_without_a_database_try_again(
+    served: ServedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser gets a page with the headers of all pages; programs get a problem."""
+    browser = Browser(served)
+    policy = browser.get("/").headers["content-security-policy"]
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise StoreUnavailable("host 10.0.0.1")
+
+    monkeypatch.setattr(type(served.harness.store), "read", fail)
+    monkeypatch.setattr(type(served.harness.store), "write", fail)
+    monkeypatch.setattr(Topics, "get", fail)
+    for session_is_cached in (True, False):
+        paths = ("/topics/orders",) if session_is_cached else ("/", "/nosuch?a=%22%3E")
+        for path in paths:
+            shown = browser.get(path, Accept="text/html,application/json;q=0.9")
+            assert (shown.status, shown.heading) == (503, "The database cannot be reached"), path
+            assert (
+                "The database cannot be reached; this page tries again in 5 seconds" in shown.text
+            )
+            assert (shown.headers["retry-after"], shown.headers["refresh"]) == ("5", "5")
+            assert shown.headers["content-security-policy"] == policy
+            assert shown.headers["content-type"].startswith("text/html")
+            assert "10.0.0.1" not in shown.text
+            assert_safe(shown)
+        served.harness.clock.advance(seconds=60)
+    for path, accept in (
+        ("/", "*/*"), ("/", "application/json, text/html"), ("/api/v1/pauses", "text/html"),
+    ):  # fmt: skip
+        shown = browser.get(path, Accept=accept, Authorization=f"Bearer {served.keys['viewer']}")
+        assert shown.headers["content-type"] == "application/problem+json", (path, accept)
+        assert shown.status == 503
+        assert "refresh" not in shown.headers

@@ -121,7 +121,12 @@ def request_id_of(request: Request) -> str | None:
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
-    return error_response(error, request_id_of(request))
+    response, site = error_response(error, request_id_of(request)), request.app.state.site
+    is_temporary = isinstance(error, StoreUnavailable | StoreBusy)
+    if is_temporary and site is not None and _is_person(request):
+        shown: Response = site.unavailable(request, is_busy=isinstance(error, StoreBusy))
+        return shown
+    return response
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -138,8 +143,7 @@ def refusal_response(error: Refused, request_id: str | None) -> Response:
 async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404 and _is_person(request) and request.app.state.site is not None:
-        shown: Response = await request.app.state.site.absent(request)
-        return shown
+        return await _absent_page(request)
     code = CODES.get(error.status_code, "refused")
     texts = {
         404: "No route matches this path.",
@@ -154,10 +158,22 @@ async def _plain(request: Request, error: Exception) -> Response:
     )
 
 
+async def _absent_page(request: Request) -> Response:
+    """Return the "not found" page, which needs the session of the person."""
+    try:
+        shown: Response = await request.app.state.site.absent(request)
+    except PenstockError as error:  # an error handler's own errors are not handled
+        return await _ours(request, error)
+    except Refused as error:
+        return await _refused(request, error)
+    return shown
+
+
 def _is_person(request: Request) -> bool:
-    """Return whether a browser requests a page, not the API."""
+    """Return whether a browser requests a page, not the API, and does not prefer JSON."""
     is_page = request.method == "GET" and not request.url.path.startswith("/api/")
-    return is_page and "text/html" in request.headers.get("accept", "")
+    preferred, is_html, _ = request.headers.get("accept", "").partition("text/html")
+    return is_page and bool(is_html) and "json" not in preferred
 
 
 def _methods_of(request: Request) -> str:

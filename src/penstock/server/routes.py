@@ -37,6 +37,10 @@ class PageSite(Protocol):
         """Return the "not found" page."""
         ...
 
+    def unavailable(self, request: Request, *, is_busy: bool) -> Response:
+        """Return the page shown while the database does not respond; needs no database."""
+        ...
+
     def release(self) -> None:
         """End open streams, because the server stops; thread-safe and idempotent."""
         ...

@@ -21,7 +21,14 @@ from starlette.routing import Route as StarletteRoute
 from penstock.access.api_keys import Permission
 from penstock.client import Client
 from penstock.core.clock import Clock
-from penstock.core.errors import InvalidInput, NotFound, PenstockError, ReadTimeout, StoreError
+from penstock.core.errors import (
+    InvalidInput,
+    NotFound,
+    PenstockError,
+    ReadTimeout,
+    StoreError,
+    StoreUnavailable,
+)
 from penstock.core.redact import redact_text
 from penstock.db.store import read_limit
 from penstock.server.overload.admission import RequestAdmission
@@ -43,13 +50,15 @@ from penstock.web.live.shared_reads import SharedReads
 from penstock.web.live.topics import topics_of_page
 from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
 from penstock.web.navigation import counts_of, places_of, scope_path
-from penstock.web.parts import AskPanel, NotePanel, Question, WebPage, address
+from penstock.web.parts import AskPanel, Link, NotePanel, Question, WebPage, address
 from penstock.web.render import render
 from penstock.web.security import HEADERS, form_token
 from penstock.web.visit import PAGE_SECONDS, VALUE_MAX, Visit
 
 View: TypeAlias = Callable[[Visit], WebPage]
 MOVED: Final = 303
+RETRY_SECONDS: Final = 5
+"""Time after which a page that the database could not serve loads itself again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +116,20 @@ class Site:
         return await run_in_threadpool(
             lambda: self.respond(request, self.visit(request, visitor), make())
         )
+
+    def unavailable(self, request: Request, *, is_busy: bool) -> Response:
+        """Return the page shown while the database does not respond; needs no database.
+
+        It has no navigation, because the session may not have been found.
+        """
+        values = {
+            "title": f"The database {'is busy' if is_busy else 'cannot be reached'}",
+            "environment": self.environment,
+            "seconds": RETRY_SECONDS,
+        }
+        response = html_response(request, render("unavailable.html", values), 503)
+        response.headers["Retry-After"] = response.headers["Refresh"] = str(RETRY_SECONDS)
+        return response
 
     def release(self) -> None:
         """End the streams of open pages, because the server stops; thread-safe and idempotent."""
@@ -176,8 +199,11 @@ class Site:
             threads=self._threads,
         )
 
-    def guarded(self, visit: Visit, view: View) -> WebPage:
-        """Return a page, or the error page."""
+    def guarded(self, visit: Visit, view: View, *, is_retried: bool = False) -> WebPage:
+        """Return a page, or the error page.
+
+        is_retried: raise StoreUnavailable, for which `unavailable` is shown instead.
+        """
         try:
             return view(visit)
         except NotFound as error:
@@ -191,7 +217,9 @@ class Site:
                 "The database did not answer in time. Nothing was changed; try again in a moment."
             )
             return _refused_page(503, "This page took too long", text)
-        except StoreError:
+        except StoreError as error:
+            if is_retried and isinstance(error, StoreUnavailable):
+                raise
             text = "The database does not respond. Nothing was changed; try again in a moment."
             return _refused_page(503, "The database does not respond", text)
         except PenstockError as error:
@@ -213,15 +241,18 @@ class Site:
 
     def _serve(self, request: Request, visitor: Visitor, page: PageRoute) -> Response:
         visit = self.visit(request, visitor)
-        shown = self._page(visit, page)
+        shown = self._page(visit, page, is_whole=True)
         return self.respond(
             request, visit, shown, topics=topics_of_page(page.path, visit.path_values)
         )
 
-    def _page(self, visit: Visit, page: PageRoute) -> WebPage:
-        """Return a page within its time limit, or the error page."""
+    def _page(self, visit: Visit, page: PageRoute, *, is_whole: bool = False) -> WebPage:
+        """Return a page within its time limit, or the error page.
+
+        is_whole: it is not a fragment, which the script of the open page requests again.
+        """
         with read_limit(PAGE_SECONDS):
-            return self.guarded(visit, partial(_allowed, page))
+            return self.guarded(visit, partial(_allowed, page), is_retried=is_whole)
 
     def _draw_fragment(self, request: Request, visitor: Visitor, page: PageRoute) -> Drawn:
         visit = self.visit(request, visitor)
@@ -299,7 +330,11 @@ def _absent(message: str) -> WebPage:
         nav="",
         status=404,
         is_live=False,
-        sentence="It does not exist, or it is not yours.",
+        sentence=[
+            "It does not exist, or it is not yours. Go to ",
+            Link(text="the overview", href="/"),
+            ".",
+        ],
         main=[
             AskPanel(
                 title=text,

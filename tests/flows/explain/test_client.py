@@ -150,7 +150,7 @@ class TestExplain:
         }
         assert sentences(stage, "analytics") == [
             "The gate decided PROCEED_DEGRADED at 10:05: Enough data, but not all of it: "
-            "completeness 100 % (needs 100 %), quality 1.00 (needs 0.90).",
+            "raw.odds missing (optional).",
             "Evidence: raw.box 10/1 rows; an.days (historical) 10 of 10 days; "
             "raw.odds (optional) 0/1 rows (0 %).",
         ]
@@ -553,3 +553,23 @@ class TestPreview:
         assert (part.is_new, part.generation) == (True, 2)
         assert {one.phase: one.fate for one in part.phases}["raw"] == "inherited"
         assert stage.sql("SELECT count(*) FROM flows") == [(1,)]
+
+
+def test_a_failed_probe_under_an_override(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """The explanation and the log state the override and, once, why the probe failed."""
+    del stage.rows["raw.box"]
+    stage.open()
+    stage.client.overrides.grant(
+        OverrideRequest(pipeline="nba", partition=DAY, customer="acme", dependency="raw.box",
+                        reason="counted by hand", expires="4h")
+    )  # fmt: skip
+    through(stage, "raw", "analytics")
+    assert lines(stage)["analytics"] == "degraded 1/1 10:10  raw.box could not be probed"
+    decided, evidence = sentences(stage, "analytics")
+    assert decided.startswith(
+        "The gate decided PROCEED_DEGRADED at 10:05: Enough data, but not all of it: "
+        "override in force for raw.box (probe failed: no such table). "
+    )
+    assert evidence.startswith("Evidence: raw.box could not be probed; an.days ")
+    (logged,) = [one for one in caplog.messages if "PROCEED_DEGRADED" in one]
+    assert logged.endswith("override in force for raw.box (probe failed: no such table).")

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, parse_iso
 from penstock.flows.explain.commands import override, resume, trigger
-from penstock.flows.explain.explain import evidence_text, explain, explain_missing_flow
+from penstock.flows.explain.explain import explain, explain_missing_flow
 from penstock.flows.explain.facts import (
     BreakerFact,
     DecisionFact,
@@ -25,6 +25,7 @@ from penstock.flows.explain.facts import (
 )
 from penstock.flows.explain.processor_messages import (
     describe_error,
+    describe_evidence,
     describe_last_failure,
     describe_processor,
     describe_queue_position,
@@ -300,7 +301,7 @@ class TestEvidence:
     def test_table(self, fields: dict[str, Any], words: str) -> None:
         """Complete, with issues, optional, historical, and with a probe error."""
         given = {"table": "t", "kind": "same_day", "status": "COMPLETE", **fields}
-        assert evidence_text(EvidenceFact(**given)) == words
+        assert describe_evidence(EvidenceFact(**given)) == words
 
 
 class TestOffers:

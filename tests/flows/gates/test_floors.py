@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,10 @@ class TestFloors:
         decision = decide(gate("tomorrow", *FULL, table(65, 1.0, "raw.orders")))
         assert decision.completeness > 90
         assert decision.verdict is Verdict.PROCEED_DEGRADED
-        assert "weakest is raw.orders (650/1000 rows)" in decision.reasons[0]
+        assert decision.reasons[0] == (
+            "Enough data, but not all of it: raw.orders (650/1000 rows) below the 70 % that each "
+            "table needs."
+        )
         minor = table(65, 1.0, "raw.orders", critical=False)
         assert decide(gate("tomorrow", *FULL, minor)).verdict is Verdict.PROCEED
 
@@ -124,11 +128,21 @@ class TestVersions:
         assert decide(given) == loads(Decision, json.dumps(RECORDED_DECISION))
         assert what_if(given, {"proceed_at": 80}).verdict is Verdict.PROCEED_DEGRADED
 
+    def test_a_decision_of_the_second_rules_keeps_its_words(self) -> None:
+        covered = gate("same_day", HOLE, overrides=(override("raw.orders"),), rules=2)
+        decision = decide(loads(GateInput, dumps(covered)))
+        assert decision.reasons[0] == (
+            "Enough data, but not all of it: completeness 100 % (needs 100 %), quality 1.00 "
+            "(needs 0.90); weakest is raw.orders (10/1000 rows)."
+        )
+        today = decide(gate("same_day", HOLE, overrides=(override("raw.orders"),)))
+        assert replace(today, reasons=decision.reasons) == decision, "only the words differ"
+
     def test_the_same_evidence_is_decided_by_the_new_rules_today(self) -> None:
         today = gate("tomorrow", *FULL, HOLE)
         assert decide(loads(GateInput, dumps(today))) == decide(today)
         assert decide(today).verdict is Verdict.WAIT
-        assert json.loads(dumps(today))["rules"] == 2
+        assert json.loads(dumps(today))["rules"] == 3
 
     def test_every_input_made_by_the_package_names_its_rules(self) -> None:
         """Otherwise it would silently follow the first ones."""

@@ -305,5 +305,5 @@ def test_recorded_inputs_name_their_rules(store: Store, clock: VirtualClock) -> 
     """The version of the rules is stored with every decision."""
     stage = blocked(store, clock, same_day("raw.box", expect=per(2, "raw.games")))
     rows = stage.sql("SELECT input FROM decisions WHERE phase = 'analytics'")
-    assert [loads(GateInput, row[0]).rules for row in rows] == [2]
-    assert json.loads(rows[0][0])["rules"] == 2
+    assert [loads(GateInput, row[0]).rules for row in rows] == [3]
+    assert json.loads(rows[0][0])["rules"] == 3

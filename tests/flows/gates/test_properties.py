@@ -126,7 +126,7 @@ INPUTS = st.builds(
     cycle=st.sampled_from([(), (), (), ("a", "b", "a")]),
     set_complete=st.booleans(),
     fallback=st.booleans(),
-    rules=st.sampled_from([1, RULES]),
+    rules=st.sampled_from([1, 2, RULES]),
 )
 
 
@@ -188,7 +188,7 @@ def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[As
     st.lists(ASSESSMENTS.filter(lambda a: a.kind is not DependencyKind.SAME_DAY), max_size=2),
     st.lists(overrides(), max_size=2),
     st.booleans(),
-    st.sampled_from([1, RULES]),
+    st.sampled_from([1, 2, RULES]),
 )
 def test_more_or_better_data_never_worsens_the_verdict(
     mode: Mode,

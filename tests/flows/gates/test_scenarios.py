@@ -155,7 +155,7 @@ class TestValidation:
         assert found.issues == ("100 % of required cells empty", "check failed: negative minutes")
         decision = decide(gate("same_day", found))
         assert (decision.verdict, decision.alert) == (Verdict.FAIL, AlertLevel.ERROR)
-        assert decision.reasons[0].startswith("The data quality is too low: completeness 100 %")
+        assert decision.reasons[0].startswith("The data quality is too low: quality 0.00 ")
 
     def test_an_error_during_processing_is_not_retried(self) -> None:
         """If the processor reports a validation error, the run becomes a dead letter."""

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.flows.gates.evidence import Observation, assess
 from penstock.flows.gates.gate import decide, what_if
+from penstock.flows.gates.messages import warnings_beside
 from penstock.flows.gates.verdict import AlertLevel, BreakerEffect, GateStatus, Upstream, Verdict
+from penstock.pipelines.declare.needs import optional, same_day
 from penstock.pipelines.modes import Leniency, with_leniency
 from tests.kits.gates import NOW, absent, gate, history, odds, override, table
 from tests.kits.modes import GAME_DAY
@@ -282,7 +285,42 @@ class TestOverrides:
         decision = decide(given)
         assert (decision.verdict, decision.completeness) == (DEGRADED, 100.0)
         assert decision.overrides_used == ("ovr_1",)
+        assert decision.reasons[0] == (
+            "Enough data, but not all of it: override in force for b (0/1000 rows)."
+        )
         assert decision.reasons[1].startswith("Proceeding without b: approved by ann@example.com")
+
+    def test_partial_data_is_named_with_its_counts(self) -> None:
+        """Also where the thresholds are not met; what is overridden is not called the weakest."""
+        counts = table(25, 1.0, "counts", issues=("1/4 rows (25 %)",))
+        decision = decide(gate("manual", counts, overrides=(override("counts"),)))
+        assert decision.reasons[0] == (
+            "Enough data, but not all of it: override in force for counts (1/4 rows (25 %))."
+        )
+        partial, approved = table(60, 1.0, "b"), (override("counts"),)
+        beside = decide(gate("manual", counts, partial, overrides=approved))
+        assert beside.reasons[0] == (
+            "Enough data for a degraded start: completeness 60 % (needs 100 %), quality 1.00 "
+            "(needs 0.80); weakest is b (600/1000 rows); "
+            "override in force for counts (1/4 rows (25 %))."
+        )
+
+    def test_a_failed_probe_is_named_once(self) -> None:
+        need = same_day("counts")
+        error = "warehouse: no address. Set PENSTOCK_WAREHOUSES, or warehouses in penstock.toml."
+        seen = Observation(key=need.key, looked_at=NOW, error=error)
+        found = assess(need, seen, judged_at=NOW)
+        decision = decide(gate("manual", found, overrides=(override("counts"),)))
+        assert decision.reasons[0] == (
+            "Enough data, but not all of it: override in force for counts "
+            f"(probe failed: {error[:-1]})."
+        )
+        assert warnings_beside(decision.reasons[0], decision.warnings) == []
+        assert warnings_beside("Enough data.", decision.warnings) == list(decision.warnings)
+        extra = assess(optional("weather"), replace(seen, key="extra"), judged_at=NOW)
+        both = decide(gate("manual", found, extra, overrides=(override("counts"),)))
+        assert both.reasons[0].endswith("penstock.toml); weather missing (optional).")
+        assert warnings_beside(both.reasons[0], both.warnings) == []
 
     def test_short_history(self) -> None:
         given = gate("overnight", table(), history(3), overrides=(override(),))

@@ -17,6 +17,7 @@ from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
 from penstock.flows.gates.breaker import FAILURES_MAX
 from penstock.flows.gates.evidence import Assessment
+from penstock.flows.gates.messages import warnings_beside
 from penstock.flows.gates.override import Override
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateInput, GateStatus, Verdict
 from penstock.flows.rows import FlowRow, PhaseRow
@@ -158,8 +159,6 @@ def gate_alert(
         Verdict.PROCEED: "starts",
     }[decision.verdict]
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
-    degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
-    warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
     queries = history_queries(snapshot, ask, decision)
     return NewAlert(
         rule=f"gate_{decision.verdict.lower()}",
@@ -168,7 +167,7 @@ def gate_alert(
         customer_key=flow.customer_key,
         subject_kind="flow",
         subject=flow.flow_id,
-        message=f"{where} {words}: {decision.reasons[0]}{warnings}",
+        message=f"{where} {words}: {_reason_text(decision)}",
         detail={
             **flow_fields(snapshot, ask.phase, ask.processor or ""),
             "verdict": decision.verdict.value,
@@ -183,12 +182,19 @@ def gate_log_text(snapshot: FlowSnapshot, ask: GateRequest, decision: Decision) 
     """Return the log line about a decision."""
     flow = snapshot.flow
     gate = ask.phase if ask.processor is None else f"{ask.phase}/{ask.processor}"
-    degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
-    warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
     return (
         f"gate {flow.pipeline} {flow.partition} {gate} ({flow.mode}, {flow.customer_id}, "
-        f"{encode('flow', flow.flow_id)}): {decision.verdict}: {decision.reasons[0]}{warnings}"
+        f"{encode('flow', flow.flow_id)}): {decision.verdict}: {_reason_text(decision)}"
     )
+
+
+def _reason_text(decision: Decision) -> str:
+    """Return the reason of a decision and, if it starts degraded, what else is missing."""
+    reason = decision.reasons[0]
+    if decision.verdict is not Verdict.PROCEED_DEGRADED:
+        return reason
+    more = warnings_beside(reason, decision.warnings)
+    return f"{reason} {'; '.join(more)}." if more else reason
 
 
 def intervention_payload(

@@ -15,7 +15,6 @@ from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.flows.explain import commands
 from penstock.flows.explain.facts import (
     DecisionFact,
-    EvidenceFact,
     FlowFact,
     GateFact,
     OpenFlowFact,
@@ -24,11 +23,13 @@ from penstock.flows.explain.facts import (
     ProducerFact,
 )
 from penstock.flows.explain.processor_messages import (
+    describe_evidence,
     describe_items,
     describe_last_failure,
     describe_missing_process,
     describe_pause,
     describe_processor,
+    warnings_without_errors,
 )
 from penstock.flows.explain.records import Suggestion
 from penstock.flows.explain.suggestions import suggestions_of
@@ -226,7 +227,7 @@ def headline_of(flow: FlowFact, phase: PhaseFact, wall: LocalClock) -> tuple[str
 def _degraded(phase: PhaseFact) -> str:
     """Return why a phase that ended is degraded."""
     decision = None if phase.gate is None else phase.gate.decision
-    lines = list(decision.warnings) if decision is not None else []
+    lines = warnings_without_errors(decision) if decision is not None else []
     late = [p.name for p in phase.processors if not p.is_done]
     if late:
         lines.append(f"without {format_list(late)}")
@@ -446,7 +447,8 @@ def gate_sentences(gate: GateFact, wall: LocalClock) -> list[str]:
     notes = [note for note in decision.warnings if not note.startswith(shown)]
     if notes:
         lines.append(f"Warnings: {'; '.join(notes)}.")
-    evidence = [evidence_text(item) for item in decision.evidence]
+    reason = _reason(decision)
+    evidence = [describe_evidence(item, reason) for item in decision.evidence]
     if evidence:
         lines.append(f"Evidence: {'; '.join(evidence)}.")
     if gate.state == "WAITING":
@@ -470,18 +472,6 @@ def _next_evaluation(gate: GateFact, decision: DecisionFact, wall: LocalClock) -
 
 def _when(moment: Micros, wall: LocalClock) -> str:
     return f"at {wall.at(moment)}" if moment > wall.now else "any moment"
-
-
-def evidence_text(item: EvidenceFact) -> str:
-    """Return the evidence of one dependency as text."""
-    kind = "" if item.kind == "same_day" else f" ({item.kind})"
-    if item.error is not None:
-        return f"{item.table}{kind} could not be probed ({item.error})"
-    if item.kind == "historical":
-        days = f"{item.days_present or 0} of {item.days_needed or 0} days"
-        return f"{item.table}{kind} {'; '.join(item.issues) or days}"
-    counted = f"{item.rows or 0}/{item.expected or 0} rows"
-    return f"{item.table}{kind} {'; '.join(item.issues) or counted}"
 
 
 def _reason(decision: DecisionFact | None) -> str:

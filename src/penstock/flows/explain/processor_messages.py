@@ -1,4 +1,5 @@
-"""Text about the state of a processor or a run, as a clause: "failed twice, next try 11:12".
+"""Text about the state of a processor, a run or a dependency, as a clause: "failed twice, next try
+11:12".
 
 `flows.explain.explain`, `flows.explain.why` and `flows.explain.trace` share it, so that they use
 the same wording.
@@ -11,6 +12,8 @@ from dataclasses import replace
 
 from penstock.flows.explain.facts import (
     RUNS_AHEAD_MAX,
+    DecisionFact,
+    EvidenceFact,
     ItemsFact,
     LimitFact,
     PauseFact,
@@ -228,3 +231,33 @@ def describe_limit_usage(limit: LimitFact) -> str:
         )
         parts.append(ahead)
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def describe_evidence(item: EvidenceFact, reason: str = "") -> str:
+    """Return the evidence of one dependency as text.
+
+    reason: a text beside it, whose message of a failed probe is not repeated.
+    """
+    kind = "" if item.kind == "same_day" else f" ({item.kind})"
+    if item.error is not None:
+        text = f"{item.table}{kind} could not be probed"
+        return text if item.error in reason else f"{text} ({item.error})"
+    if item.kind == "historical":
+        days = f"{item.days_present or 0} of {item.days_needed or 0} days"
+        return f"{item.table}{kind} {'; '.join(item.issues) or days}"
+    counted = f"{item.rows or 0}/{item.expected or 0} rows"
+    return f"{item.table}{kind} {'; '.join(item.issues) or counted}"
+
+
+def warnings_without_errors(decision: DecisionFact) -> list[str]:
+    """Return the warnings of a decision; its sentence has the messages of failed probes."""
+    lines = list(decision.warnings)
+    for item in decision.evidence:
+        for issue in item.issues if item.error is not None else ():
+            lines = [
+                f"{item.table} could not be probed"
+                if line == f"{item.table}: {issue}"
+                else line.removesuffix(f": {issue}")
+                for line in lines
+            ]
+    return lines

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from penstock.core.clock import Micros
 from penstock.flows.explain import commands
-from penstock.flows.explain.explain import STATE_LABELS, evidence_text, headline_of, is_observed
+from penstock.flows.explain.explain import STATE_LABELS, headline_of, is_observed
 from penstock.flows.explain.facts import (
     FlowFact,
     GateFact,
@@ -27,6 +27,7 @@ from penstock.flows.explain.facts import (
     RunGateFact,
 )
 from penstock.flows.explain.processor_messages import (
+    describe_evidence,
     describe_failures,
     describe_incapable_workers,
     describe_items,
@@ -235,7 +236,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: LocalClock) ->
     children = tuple(
         Cause(
             kind="dependency",
-            text=evidence_text(item),
+            text=describe_evidence(item, reasons),
             offer=commands.override(flow, phase.name, item.table)
             if item.table in decision.missing and decision.status != "missing_required"
             else None,

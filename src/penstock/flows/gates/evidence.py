@@ -159,6 +159,7 @@ def _shared(dependency: Dependency) -> dict[str, Any]:
 
 
 def _unprobed(dependency: Dependency, error: str) -> Assessment:
+    error = error.rstrip().removesuffix(".")  # it becomes a part of sentences
     return Assessment(
         **_shared(dependency),
         completeness=0.0,

@@ -24,11 +24,14 @@ from penstock.flows.gates.gate_score import (
     is_below_proceed_at,
     is_critical_absent,
     is_lacking,
+    is_optional_missing,
     weakest,
 )
 from penstock.flows.gates.messages import (
     decision_warnings,
     describe_dependencies,
+    describe_gaps,
+    describe_quality,
     describe_scores,
     override_messages,
     waiting_text,
@@ -227,10 +230,7 @@ def _historical(given: GateInput) -> _Outcome | None:
 def _thresholds(given: GateInput, view: GateScore) -> _Outcome:
     """Apply rule 4: compare completeness and quality with the thresholds of the mode."""
     mode, completeness, quality = given.mode, view.completeness + EPSILON, view.quality + EPSILON
-    timed_out, words = _is_timed_out(given), describe_scores(mode, view.completeness, view.quality)
-    least = weakest(given) if given.rules >= 2 else None
-    if least is not None:
-        words = f"{words}; weakest is {describe_dependencies([least])}"
+    timed_out, words = _is_timed_out(given), _scores(given, view)
     if completeness >= mode.proceed_at and quality >= mode.min_quality:
         gap = degraded_by(given, view)
         short = [a for a in given.assessments if is_below_proceed_at(given, a)]
@@ -238,7 +238,8 @@ def _thresholds(given: GateInput, view: GateScore) -> _Outcome:
             gap = "same_day"
         if gap is None:
             return _proceed(words)
-        return _degraded(f"Enough data, but not all of it: {words}.", gap)
+        gaps = words if given.rules < 3 else _gaps(given, view, short)
+        return _degraded(f"Enough data, but not all of it: {gaps}.", gap)
     if quality < QUALITY_MIN:
         if mode.waits and not timed_out:
             return _wait(f"The data quality is too low: {words}. {waiting_text(given)}")
@@ -251,6 +252,33 @@ def _thresholds(given: GateInput, view: GateScore) -> _Outcome:
         reason = f"{waiting_text(given)} Starting degraded with the available data: {words}."
         return replace(_degraded(reason, degraded_by(given, view)), escalated=True)
     return _fail(f"Not enough data for mode {mode.name}: {words}.")
+
+
+def _scores(given: GateInput, view: GateScore) -> str:
+    """Return the scores that explain a verdict, and the dependency that lowers them most."""
+    mode, overridden = given.mode, view.overridden if given.rules >= 3 else ()
+    words = describe_scores(mode, view.completeness, view.quality)
+    only_quality_is_low = (
+        view.completeness + EPSILON >= mode.proceed_at and view.quality + EPSILON < mode.min_quality
+    )
+    if given.rules >= 3 and only_quality_is_low:
+        words = describe_quality(mode, view.quality)
+    least = weakest(given, overridden) if given.rules >= 2 else None
+    if least is not None:
+        words = f"{words}; weakest is {describe_dependencies([least])}"
+    return f"{words}; {describe_gaps(overridden=overridden)}" if overridden else words
+
+
+def _gaps(given: GateInput, view: GateScore, short: list[Assessment]) -> str:
+    """Return why a start is degraded although both thresholds are met."""
+    rest = [a for a in given.assessments if a not in view.overridden]
+    return describe_gaps(
+        overridden=view.overridden,
+        historical=[a for a in rest if a.is_below_min_days],
+        short=[a for a in short if a in rest],
+        proceed_at=given.mode.proceed_at,
+        optional=[a for a in rest if is_optional_missing(a)],
+    )
 
 
 def _proceed(words: str) -> _Outcome:

@@ -25,16 +25,18 @@ EPSILON: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateScore:
-    """Completeness and quality without overridden dependencies, and the overrides used."""
+    """Completeness and quality without overridden dependencies; these, and the overrides used."""
 
     completeness: float
     quality: float
     overrides: tuple[Override, ...]
+    overridden: tuple[Assessment, ...]
 
 
 def gate_score(given: GateInput, *, spare: bool) -> GateScore:
     """Return the weighted evidence. spare: also exclude incomplete data that an override covers."""
     weighed: list[Assessment] = []
+    overridden: list[Assessment] = []
     approvals: list[Override] = []
     for a in given.assessments:
         if a.kind is DependencyKind.OPTIONAL:
@@ -44,12 +46,15 @@ def gate_score(given: GateInput, *, spare: bool) -> GateScore:
             lacks = lacks or a.completeness < 100 or a.quality < given.mode.min_quality
         found = covering_overrides(a, given.overrides, given.now) if lacks else ()
         approvals += found
+        if found:
+            overridden.append(a)
         if a.kind is DependencyKind.SAME_DAY and not found:
             weighed.append(a)
     return GateScore(
         completeness=_completeness(weighed, given),
         quality=_quality(weighed, given.reported),
         overrides=tuple(dict.fromkeys(approvals)),
+        overridden=tuple(overridden),
     )
 
 
@@ -118,12 +123,16 @@ def is_below_proceed_at(given: GateInput, a: Assessment) -> bool:
     )
 
 
-def weakest(given: GateInput) -> Assessment | None:
-    """Return the least complete same-day dependency, ties by quality; None if all are complete."""
+def weakest(given: GateInput, overridden: Sequence[Assessment] = ()) -> Assessment | None:
+    """Return the least complete same-day dependency, ties by quality; None if all are complete.
+
+    overridden: dependencies that do not count.
+    """
     lacking = [
         a
         for a in given.assessments
-        if a.kind is DependencyKind.SAME_DAY
+        if a not in overridden
+        and a.kind is DependencyKind.SAME_DAY
         and (a.weight > 0 or a.critical)
         and (a.completeness < 100 or a.quality < given.mode.min_quality)
     ]

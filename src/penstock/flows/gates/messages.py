@@ -28,8 +28,40 @@ def describe_scores(mode: Mode, completeness: float, quality: float) -> str:
     """Return overall completeness and quality with the values that the mode requires."""
     return (
         f"completeness {format_percent(completeness)} (needs {format_percent(mode.proceed_at)}), "
-        f"quality {_floor(quality):.2f} (needs {mode.min_quality:.2f})"
+        f"{describe_quality(mode, quality)}"
     )
+
+
+def describe_quality(mode: Mode, quality: float) -> str:
+    """Return the overall quality with the value that the mode requires."""
+    return f"quality {_floor(quality):.2f} (needs {mode.min_quality:.2f})"
+
+
+def describe_gaps(
+    *,
+    overridden: Sequence[Assessment] = (),
+    historical: Sequence[Assessment] = (),
+    short: Sequence[Assessment] = (),
+    proceed_at: float = 100.0,
+    optional: Sequence[Assessment] = (),
+) -> str:
+    """Return what is missing although the thresholds are met.
+
+    short: critical dependencies below `proceed_at`, which the mean hides.
+    """
+    parts = []
+    if overridden:
+        parts.append(f"override in force for {describe_dependencies(overridden)}")
+    if historical:
+        parts.append(f"too little history in {describe_dependencies(historical)}")
+    if short:
+        least = format_percent(proceed_at)
+        parts.append(f"{describe_dependencies(short)} below the {least} that each table needs")
+    for a in optional:
+        # One cause, such as a warehouse that cannot be reached, is stated once for all tables.
+        is_stated = bool(a.error) and any(a.issues[0] in part for part in parts)
+        parts.append(f"{a.table} missing (optional)" if is_stated else _warning(a))
+    return "; ".join(parts)
 
 
 def override_messages(overrides: Sequence[Override]) -> tuple[str, ...]:
@@ -66,6 +98,18 @@ def decision_warnings(
         absent = [*upstream.outstanding, *upstream.failed]
         lines.append(f"{line}, without {', '.join(absent)}" if absent else line)
     return tuple(dict.fromkeys(lines))
+
+
+def warnings_beside(reason: str, warnings: Iterable[str]) -> list[str]:
+    """Return the warnings that a reason does not already state."""
+    return [warning for warning in warnings if not _is_stated(warning, reason)]
+
+
+def _is_stated(warning: str, reason: str) -> bool:
+    subject, _, issues = warning.partition(": ")
+    if subject.endswith("(optional)"):
+        return subject in reason and issues in reason
+    return warning in reason or f"{subject} ({issues})" in reason
 
 
 def _warning(a: Assessment) -> str:

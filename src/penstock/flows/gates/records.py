@@ -88,7 +88,8 @@ class GateVerdict(Record):
     rule: int
     """Number of the rule, 1 to 4, that determined the verdict."""
     completeness: float
-    """Weighted completeness of all dependencies in percent, 0 to 100."""
+    """Weighted mean in percent, 0 to 100, of the completeness of the same-day dependencies without
+    overridden ones, and of the share of completed processors in the preceding phases."""
     quality: float
     """Weighted quality of all dependencies, from 0 (worst) to 1 (best)."""
     reasons: list[str]
@@ -223,7 +224,8 @@ class ReevaluatedDecision(Record):
     is_changed: bool = field(name="changed")
     """Whether the two verdicts differ."""
     completeness: float
-    """Weighted completeness of all dependencies in percent, 0 to 100."""
+    """Weighted mean in percent, 0 to 100, of the completeness of the same-day dependencies without
+    overridden ones, and of the share of completed processors in the preceding phases."""
     quality: float
     """Weighted quality of all dependencies, from 0 (worst) to 1 (best)."""
     reasons: list[str]

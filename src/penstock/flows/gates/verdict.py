@@ -17,11 +17,12 @@ from penstock.flows.gates.evidence import Assessment
 from penstock.flows.gates.override import Override
 from penstock.pipelines.mode import Mode
 
-RULES: Final = 2
+RULES: Final = 3
 """Version of the rules that new decisions follow.
 
 1: only a dependency without any rows is absent. 2: a critical dependency below its floor is, too,
-and PROCEED requires every critical dependency to reach `proceed_at`.
+and PROCEED requires every critical dependency to reach `proceed_at`. 3: the verdicts of 2; the
+reasons name the overrides in force and what is missing, and completeness only where it explains.
 """
 
 

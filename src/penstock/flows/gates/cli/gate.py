@@ -154,7 +154,11 @@ def recheck(app: App, /, **given: Any) -> None:
 @click.option("--limit", type=LIMIT, default=20, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def history(app: App, /, **given: Any) -> None:
-    """List gate decisions, newest first; --json includes all the evidence."""
+    """List gate decisions, newest first; --json includes all the evidence.
+
+    OVERALL is the weighted mean of the completeness of the same-day tables that no override
+    covers, and of the share of completed processors in the phases before.
+    """
     limit = given.pop("limit")
     with app.connect() as client:
         page = collect(
@@ -169,12 +173,17 @@ def history(app: App, /, **given: Any) -> None:
             "PARTITION": lambda one: one.partition,
             "MODE": lambda one: one.mode,
             "VERDICT": lambda one: one.verdict,
-            "COMPLETE": lambda one: f"{one.completeness:.0f} %",
+            "OVERALL": lambda one: f"{one.completeness:.0f} %",
             "QUALITY": lambda one: f"{one.quality:.2f}",
             "WHY": lambda one: output.first_line(" ".join(one.reasons), 90),
         },
         empty="No decisions match.",
     )
+    if page.items:
+        app.hint(
+            "OVERALL: mean completeness of the same-day tables that no override covers, and of the "
+            "processors before."
+        )
 
 
 @gate.command("what-if")

@@ -374,7 +374,7 @@ def _gate(visit: Visit, detail: FlowDetail, decision: GateDecision) -> GatePanel
     found = sum(1 for one in needed if one.status == "COMPLETE")
     scanned = sum(one.scanned_bytes or 0 for one in decision.dependencies)
     figures = [
-        ("completeness", f"{decision.completeness:g} %", decision.completeness < 100),
+        ("overall completeness", f"{decision.completeness:g} %", decision.completeness < 100),
         ("quality", f"{decision.quality:.2f}", False),
     ]
     if needed:
