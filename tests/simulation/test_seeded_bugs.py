@@ -66,7 +66,7 @@ def first_detecting_seed(*invariants: str, start: int = 0) -> int:
 
 def test_completion_after_the_lease_expired_is_accepted() -> None:
     with patched("run_finish_many", "r.token = x.token AND", ""):
-        seed = first_detecting_seed("I24", "I1", "I23", "I40", start=68)
+        seed = first_detecting_seed("I24", "I1", "I23", "I40", start=163)
     run_seed(seed)
 
 
