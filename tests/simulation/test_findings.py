@@ -97,3 +97,10 @@ def test_a_lost_response_to_a_mark_does_not_lose_the_run() -> None:
 def test_a_sweeper_that_was_suspended_after_an_outage_has_its_grace_period() -> None:
     """The grace period counts from when it read the clock, not from when its step began."""
     run_seed(1_003_684, Options(steps=80, recovers=False))
+
+
+def test_a_run_admitted_and_cancelled_in_one_transaction() -> None:
+    """Two flows of a customer with a maximum are cancelled together: the second one's run is
+    admitted in the place of the first one's, and leaves a gap in the fair ranks.
+    """
+    run_seed(56, Options(steps=400))
