@@ -385,14 +385,15 @@ def _commit(connection: PostgresSession, tx: PostgresTx, body: Callable[[Tx], T]
 
 def _translated(error: BaseException) -> BaseException:
     """Return Penstock's error for a psycopg error, or the error unchanged."""
+    text = " ".join(str(error).split())  # libpq's messages have several lines
     if isinstance(error, pgerrors.UndefinedTable | pgerrors.UndefinedColumn):
-        return SchemaMismatch(f"{error}: run `penstock db migrate`")
+        return SchemaMismatch(f"{text}: run `penstock db migrate`")
     if isinstance(error, pgerrors.QueryCanceled) and are_reads_limited():
-        return ReadTimeout(f"PostgreSQL: {error}")
+        return ReadTimeout(f"PostgreSQL: {text}")
     if isinstance(error, pgerrors.LockNotAvailable | pgerrors.QueryCanceled):
-        return StoreBusy(f"PostgreSQL: {error}")
+        return StoreBusy(f"PostgreSQL: {text}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return StoreUnavailable(f"PostgreSQL: {error}")
+        return StoreUnavailable(f"PostgreSQL: {text}")
     # Not the statement's fault: a standby after a failover, changed privileges, a stalled body.
     if isinstance(
         error,
@@ -400,5 +401,5 @@ def _translated(error: BaseException) -> BaseException:
         | pgerrors.InsufficientPrivilege
         | pgerrors.IdleInTransactionSessionTimeout,
     ):
-        return StoreUnavailable(f"PostgreSQL: {error}")
+        return StoreUnavailable(f"PostgreSQL: {text}")
     return error
