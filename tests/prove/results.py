@@ -15,7 +15,7 @@ from tests.prove.runner import Outcome
 
 def file_stem(name: str) -> str:
     """Return the name of a proof as it appears in file names."""
-    return re.sub(r"[^a-z0-9]+", "-", name)
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def save(folder: Path, commit: str, line: Line) -> None:

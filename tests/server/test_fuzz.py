@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,
 )
 
+from penstock.server import auth
 from tests.conftest import ENGINES
 from tests.kits.effort import effort
 from tests.kits.served import Serve
@@ -47,6 +48,14 @@ def _lines(_: Any, value: Any) -> bytes:
 def _first_line(_: Any, response: Any) -> Any:
     """Return the first line, which stands for all."""
     return json.loads(response.content.splitlines()[0])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _wrong_tokens() -> Iterator[None]:
+    """Accept any number of wrong tokens a second: the check of authentication sends many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auth, "WRONG_TOKENS_RATE", 1e6)
+        yield
 
 
 @pytest.fixture(scope="module", params=ENGINES)
