@@ -40,7 +40,7 @@ def audit_ship(site: Site, *, quick: bool) -> Iterator[Result]:
     try:
         _load(place, n)
         store = place.store()
-        sealed = Sealer(store).run_once()
+        sealed = Sealer(store).run_once().entries
         raw = place.raw()
         settle(place, raw)
         raw.close()

@@ -26,7 +26,7 @@ def verify(site: Site, *, quick: bool) -> Iterator[Result]:
     began = time.perf_counter()
     _load(place, n // 2)
     store = place.store()
-    sealed = Sealer(store).run_once()
+    sealed = Sealer(store).run_once().entries
     raw = place.raw()
     settle(place, raw)
     raw.close()

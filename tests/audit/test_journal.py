@@ -261,7 +261,7 @@ class TestSeals:
         """A sealer whose block another one sealed first seals the entries after it."""
         append(world, 3)
 
-        assert Sealer(Overtaken(world, open_store())).run_once() == 2
+        assert Sealer(Overtaken(world, open_store())).run_once().entries == 2
         assert self.verify(world) == (2, 5, None)
 
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.rows import OutboxMessage
 from penstock.audit.store.journal import outbox_put
-from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.records import Submission
@@ -95,8 +95,8 @@ class TestSealer:
         entries = harness.counts("journal")["journal"]
         assert entries >= 10
         sealer = Sealer(harness.store, block=4)
-        assert sealer.run_once() == entries
-        assert sealer.run_once() == 0
+        assert sealer.run_once() == (entries, SECOND, 0), "whole blocks accumulate: again soon"
+        assert sealer.run_once() == (0, None, 0), "the interval again"
         found = harness.client.views.verify_journal()
         assert (found.entries, found.problem) == (entries, None)
         assert found.blocks == -(-entries // 4)

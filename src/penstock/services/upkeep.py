@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.audit.rows import NewAlert, OutboxMessage
 from penstock.audit.store.alerts import alert_open
@@ -21,6 +21,7 @@ from penstock.audit.store.journal import (
     seal_write,
 )
 from penstock.bus.store.outbox_publisher import outbox_publish
+from penstock.core.clock import SECOND, Micros
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import StoreView, Transactions, Tx
 from penstock.monitoring.verify.from_rows import seal_record
@@ -37,6 +38,8 @@ from penstock.services.store import (
     prune,
 )
 
+SEAL_SOON: Final = SECOND
+"""Pause of the sealer after a step that sealed a whole block."""
 CHUNKS_MAX = 50
 DEAD_ROWS_MIN = 20_000
 FRUITLESS_PASSES = 12
@@ -139,8 +142,19 @@ def seal_block(store: Transactions, n: int) -> int:
     return 0
 
 
+class SealedEntries(NamedTuple):
+    """Number of entries sealed; `next_at` asks for the next step, counted from `now`."""
+
+    entries: int
+    next_at: Micros | None = None
+    now: Micros = 0
+
+
 class Sealer:
     """Service that seals the journal in blocks, up to the oldest open transaction.
+
+    While whole blocks accumulate, it seals every SEAL_SOON: hashing a block takes CPU time, and a
+    step that seals many of them would slow down workers for seconds.
 
     heads: sink to which the head of every block is published.
     """
@@ -154,8 +168,8 @@ class Sealer:
         self._block = block
         self._heads = heads
 
-    def run_once(self) -> int:
-        """Seal everything that can be sealed; return the number of entries."""
+    def run_once(self) -> SealedEntries:
+        """Seal everything that can be sealed."""
         total = 0
         while True:
             count = seal_block(self._store, self._block)
@@ -164,7 +178,7 @@ class Sealer:
                 break
         if self._heads is not None:
             self._publish(self._heads)
-        return total
+        return SealedEntries(total, next_at=SEAL_SOON if total >= self._block else None)
 
     def _publish(self, heads: HeadsSink) -> None:
         """Publish the heads that the sink does not have, including those of other processes."""
