@@ -275,6 +275,16 @@ class TestVacuum:
         assert (Vacuum(harness.store, dead_min=10).run_once() > 0) is is_postgres
         assert "runs" not in self.dead(harness)
 
+    def test_autovacuum_does_not_truncate_queues(self, harness: Harness) -> None:
+        """It would keep the service from vacuuming a table while it waits for an exclusive lock."""
+        if harness.store.capabilities.engine != "postgres":
+            return
+        options: dict[str, str | None] = dict(
+            harness.sql("SELECT relname, reloptions::text FROM pg_class WHERE relkind = 'r'")
+        )
+        for table in ("runs", "deliveries", "schedule", "outbox", "fair_ranks"):
+            assert "vacuum_truncate=off" in (options[table] or ""), table
+
     def test_rows_that_die_during_a_vacuum(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
