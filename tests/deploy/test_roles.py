@@ -265,6 +265,8 @@ def test_processes_of_an_installation(server: PostgresServer) -> None:
     admin, logged = server.create_database("installed"), len(server.log())
     execute(admin, ROLES)
     owner, app = (make_url(admin, f"penstock_{role}") for role in ("owner", "app"))
+    with closing(PostgresStore(owner)) as store:
+        store.migrate()  # as `penstock db migrate` does
     with contextlib.ExitStack() as stack:
         started = []
         for words, url in (
