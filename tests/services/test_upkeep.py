@@ -18,6 +18,7 @@ from penstock.services.store import Retention, dead_rows, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
 from tests.kits.client_harness import Harness
 from tests.kits.configs import cfg
+from tests.kits.plans import generic_plan
 
 
 def send(harness: Harness, n: int) -> None:
@@ -101,6 +102,23 @@ class TestSealer:
         assert (found.entries, found.problem) == (entries, None)
         assert found.blocks == -(-entries // 4)
         assert max(harness.column("SELECT entries FROM seals")) == 4
+
+    def test_counting_a_block_starts_no_parallel_workers(self, harness: Harness) -> None:
+        """In a large partition each block is counted on the index, up to its size."""
+        if harness.store.capabilities.engine != "postgres":
+            return
+        harness.sql(
+            "INSERT INTO journal (at, kind, subject, action, actor, detail) "
+            "SELECT db_now(), 'run', n, 'ended', 'x', repeat('x', 200) "
+            "FROM generate_series(1, 100000) AS n"
+        )
+        harness.sql("ANALYZE journal")
+        types = {"cluster": "bigint", "after_xid": "text", "after_seq": "bigint",
+                 "to_xid": "text", "to_seq": "bigint", "entries": "bigint"}  # fmt: skip
+        plan = generic_plan(harness.store, "journal_sealed_count", types)
+        assert "Limit" in plan
+        assert "Gather" not in plan
+        assert "Bitmap" not in plan
 
     def test_a_broken_chain_is_detected(self, harness: Harness) -> None:
         """A seal that was changed is found."""

@@ -353,7 +353,7 @@ def build_services(
         (replayer, _every(60 * SECOND)),
         (sealer, _every(settings.seal_interval)),
         (Pruner(store, retention=build_retention(settings)), _every(settings.prune_interval)),
-        (Vacuum(store), _every(5 * SECOND)),
+        (Vacuum(store), _every(SECOND)),
         (fallback, _every(10 * SECOND)),
         (self_heal, _every(60 * SECOND)),
         (Backfiller(store), _every(SECOND, "backfill")),

@@ -42,7 +42,7 @@ SEAL_SOON: Final = SECOND
 """Pause of the sealer after a step that sealed a whole block."""
 CHUNKS_MAX = 50
 DEAD_ROWS_MIN = 20_000
-FRUITLESS_PASSES = 12
+FRUITLESS_PASSES = 60
 """Passes for which the vacuum pauses at most."""
 Subscriber = Callable[[Tx, Sequence[OutboxMessage]], None]
 

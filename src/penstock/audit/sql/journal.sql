@@ -77,19 +77,25 @@ WHERE j.seq > :after_seq AND j.seq <= :to_seq AND j.cluster = :cluster
 ORDER BY j.seq LIMIT :n;
 
 -- name: journal_sealed_count [postgres]
--- How many entries a block has that is to be sealed.
+-- How many entries a block has that is to be sealed, up to one more than `entries`. The order and the
+-- limit keep the plan on the index: without them PostgreSQL started parallel workers for each block
+-- of a large partition (measured: 15 ms instead of 1 ms).
 -- scope: system (seals cover all customers)
-SELECT count(*) FROM journal j
-WHERE j.cluster = :cluster
-    AND (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
-    AND (j.xid, j.seq) <= (CAST(:to_xid AS text)::xid8, CAST(:to_seq AS bigint));
+SELECT count(*) FROM (
+    SELECT j.seq FROM journal j
+    WHERE j.cluster = :cluster
+        AND (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
+        AND (j.xid, j.seq) <= (CAST(:to_xid AS text)::xid8, CAST(:to_seq AS bigint))
+    ORDER BY j.xid, j.seq LIMIT CAST(:entries AS bigint) + 1) AS b;
 
 -- name: journal_sealed_count [sqlite]
 -- differs because one writer commits in order: seq alone is safe.
 -- scope: system (seals cover all customers)
-SELECT count(*) FROM journal j
-WHERE j.seq > :after_seq AND j.seq <= :to_seq AND j.cluster = :cluster
-    AND :after_xid IS NOT NULL AND :to_xid IS NOT NULL;
+SELECT count(*) FROM (
+    SELECT j.seq FROM journal j
+    WHERE j.seq > :after_seq AND j.seq <= :to_seq AND j.cluster = :cluster
+        AND :after_xid IS NOT NULL AND :to_xid IS NOT NULL
+    ORDER BY j.seq LIMIT :entries + 1) AS b;
 
 -- name: journal_copied [postgres]
 -- The entries of a block that another PostgreSQL sealed, after copies (`penstock db copy`).

@@ -257,7 +257,7 @@ class PostgresStore:
         try:
             with self._direct.open("vacuum") as connection:
                 for table in tables:
-                    text = sql.SQL("VACUUM (SKIP_LOCKED, TRUNCATE FALSE) {}")
+                    text = sql.SQL("VACUUM (SKIP_LOCKED, TRUNCATE FALSE, PARALLEL 0) {}")
                     connection.execute(text.format(sql.Identifier(table)))
         except psycopg.Error as error:
             raise _translated(error) from error
