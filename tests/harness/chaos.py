@@ -59,7 +59,7 @@ LEASE_SECONDS: Final = 40
 """Longer than a session's lease (30 s) and the sweep after it: work of killed workers returns."""
 DRAIN_SECONDS: Final = 240
 IDLE_CONNECTIONS: Final = 300
-TMPFS_BYTES: Final = 6 << 30
+TMPFS_BYTES: Final = 9 << 30
 OPTIONS: Final[dict[str, str | int]] = {
     "max_connections": 450, "shared_buffers": "512MB", "max_wal_size": "1GB", "jit": "off",
     # Autovacuum takes a tenth of the throughput for ten seconds a minute, which would fall into the

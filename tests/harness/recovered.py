@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from tests.harness.machine_load import SIMILAR
 
 RECOVERED: Final = 0.95
-WINDOWS: Final = 3
+WINDOWS: Final = 5
 """Windows that are measured after a fault; recovery is the mean of their shares."""
-REPEATS_MAX: Final = 12
+REPEATS_MAX: Final = 15
 """The same with the windows that cannot be compared, because other programs ran."""
 
 
