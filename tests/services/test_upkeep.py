@@ -340,6 +340,29 @@ class TestVacuum:
         assert service.run_once() > 0, "the first pass after the end removes the rows"
         assert "runs" not in self.dead(harness)
 
+    def test_other_transactions_do_not_move_the_horizon(self, harness: Harness) -> None:
+        """While a session holds a snapshot, passes under load do not vacuum again and again.
+
+        The pauses after such fruitless passes would go on when the session has ended.
+        """
+        if harness.store.capabilities.engine != "postgres":
+            return
+        service = Vacuum(harness.store, dead_min=10)
+        dsn = harness.store._dsn  # type: ignore[attr-defined]
+        with psycopg.connect(dsn) as holder, psycopg.connect(dsn) as writer:
+            holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            holder.execute("SELECT 1")
+            self.churn(harness)
+            self.dead(harness)
+            assert [service.run_once() > 0 for _ in range(5)][-3:] == [False] * 3
+            writer.execute("SELECT pg_current_xact_id()")
+            assert service.run_once() == 0, "a transaction is open"
+            self.churn(harness)
+            self.dead(harness)
+            assert service.run_once() == 0, "others have ended"
+        assert service.run_once() > 0, "the first pass after the end removes the rows"
+        assert "runs" not in self.dead(harness)
+
     def test_pauses_for_a_session_it_cannot_see(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:

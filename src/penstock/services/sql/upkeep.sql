@@ -254,13 +254,15 @@ UNION ALL SELECT 'outbox', count(*) FROM outbox;
 -- name: dead_rows [postgres]
 -- The tables of this user with dead rows to vacuum, most dead rows first, and the horizon: a dead
 -- row that a transaction deleted after it cannot be removed yet. NULL if no session holds one back.
--- Also how many rows were updated or deleted so far: at most as many have become dead.
+-- The horizon is the transaction id that the session itself shows: one calculated from its age
+-- varies with the number of transactions that are open. Also how many rows were updated or deleted
+-- so far: at most as many have become dead.
 -- scope: system (statistics, no rows)
 SELECT t.relname::text, t.n_dead_tup, t.n_tup_upd + t.n_tup_del,
-    pg_snapshot_xmax(pg_current_snapshot())::text::bigint - (
-        SELECT max(age(a.backend_xmin)) FROM pg_stat_activity a
-        WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
-            AND (a.datid IS NULL OR a.datname = current_database()))
+    (SELECT a.backend_xmin::text::bigint FROM pg_stat_activity a
+     WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
+        AND (a.datid IS NULL OR a.datname = current_database())
+     ORDER BY age(a.backend_xmin) DESC LIMIT 1)
 FROM pg_stat_user_tables t JOIN pg_class c ON c.oid = t.relid
 WHERE t.schemaname = current_schema() AND pg_has_role(c.relowner, 'USAGE')
     AND t.n_dead_tup >= greatest(:dead_min, t.n_live_tup / 5)
