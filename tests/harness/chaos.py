@@ -194,6 +194,15 @@ def mean_rate(samples: Sequence[tuple[float, int]], since: float, until: float) 
     return (end[0][1] - start[0][1]) / (end[0][0] - start[0][0])
 
 
+def baseline_rates(samples: Sequence[tuple[float, int]], parts: Sequence[float]) -> list[float]:
+    """Return the runs per second of each window before a fault.
+
+    The last sample before the fault ends them: the next one may come only after it.
+    """
+    known = [one for one in samples if one[0] <= parts[-1]]
+    return [mean_rate(known, *part) for part in itertools.pairwise(parts)]
+
+
 def recovery_seconds(
     samples: Sequence[tuple[float, int]], healed: float, until: float, baseline: float
 ) -> float | None:
@@ -387,10 +396,11 @@ def run(name: str, seconds: int, settle: int | None = None) -> dict[str, Any]:
         began, ticks = CLOCK.monotonic(), cpu_ticks()
         CLOCK.sleep(WINDOW_SECONDS * WINDOWS)
         struck, others = CLOCK.monotonic(), others_share(ticks, cpu_ticks())
+        parts = [began + WINDOW_SECONDS * number for number in range(WINDOWS + 1)]
+        baseline = baseline_rates(sampler.samples, parts)
         scenario.inject(stage, struck + seconds * scenario.times)
         healed = CLOCK.monotonic()
-        before = mean_rate(sampler.samples, began, struck)
-        parts = [began + WINDOW_SECONDS * number for number in range(WINDOWS + 1)]
+        before = statistics.mean(baseline)
         if not before:
             raise Wrong("no run ended before the fault, so there is no baseline")
         CLOCK.sleep(scenario.settle if settle is None else settle)
@@ -413,9 +423,7 @@ def run(name: str, seconds: int, settle: int | None = None) -> dict[str, Any]:
     return {
         "scenario": name, "about": scenario.about, "engine": scenario.engine,
         "before_per_s": round(before), "during_per_s": round(during),
-        "before_windows_per_s": [
-            round(mean_rate(sampler.samples, *part)) for part in itertools.pairwise(parts)
-        ],
+        "before_windows_per_s": [round(one) for one in baseline],
         "after_per_s": [round(one.share * before) for one in after],
         "during": _share(during, before), "recovery": recovery_of(after, others),
         "others_cpu_before": round(others, 3),

@@ -194,6 +194,8 @@ class TestChaosAccount:
         samples = [(0.0, 0), (1.0, 100), (2.0, 200), (6.0, 200), (7.0, 300), (8.0, 400), (9.0, 500)]
         assert chaos.rates(samples, 0, 2) == [100, 100]
         assert chaos.mean_rate(samples, 2, 6) == 0
+        stopped = [(0, 0), (1, 100), (2, 200), (17, 200)]
+        assert chaos.baseline_rates(stopped, [0, 1, 2.5]) == [100, 100], "without the fault"
         assert chaos.recovery_seconds(samples, 6, 9, 100) == 0
         assert chaos.recovery_seconds(samples, 6, 9, 200) is None
 
