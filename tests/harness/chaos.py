@@ -3,7 +3,7 @@
 A scheduler, two workers and a submitter, each in its own process, work on one database. After a
 baseline a fault is injected for some time; then the system has `settle` seconds to recover, and its
 throughput in five windows is compared with the baseline of the same run, which is as long as the
-three together; background services work in turns of 5 and 10 seconds, so a window has as many of
+five together; background services work in turns of 5 and 10 seconds, so a window has as many of
 them as any other. The tables grow first, since they slow down most while they are small, and the
 whole is short, since they go on growing: `control` shows what is left of that. A window in which
 other programs used much more or less of the CPU than during the baseline does not count: it is
