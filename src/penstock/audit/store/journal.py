@@ -26,6 +26,8 @@ from penstock.db.store import Row, Tx, first, one
 
 SEALS_TOPIC = "penstock.seal-heads"
 """Built-in topic on which the heads of sealed blocks are published."""
+OUTBOX_COUNTED = 100_000
+"""Bound up to which the messages of the outbox are counted."""
 SEAL_VERSION = 2
 JournalPosition: TypeAlias = tuple[int | None, str, int]
 """Cluster (None for all), transaction and number of the entry after which a list continues."""
@@ -84,6 +86,7 @@ def seal_read(tx: Tx, n: int) -> UnsealedBlock | None:
     Only `seal_write` needs a write transaction, so that hashing a block blocks no writer: what can
     be sealed never changes, and no entry can come before it any more.
     """
+    tx.rows("seal_plan")
     last = first(tx.rows("seal_last"))
     after_block, after_seq, after_xid, _, cluster = last or (0, 0, "0", "", 0)
     current = journal_cluster(tx)
@@ -264,6 +267,6 @@ def outbox_remove(tx: Tx, outbox_id: int) -> OutboxMessage | None:
 
 
 def outbox_count(tx: Tx) -> tuple[int, int | None]:
-    """Return the number of waiting messages and the creation time of the oldest."""
-    row = one(tx.rows("outbox_count"))
+    """Return the number of waiting messages, up to a bound, and when the first was written."""
+    row = one(tx.rows("outbox_count", {"most": OUTBOX_COUNTED}))
     return row[0], row[1]
