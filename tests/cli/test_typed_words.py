@@ -10,6 +10,7 @@ from penstock import connect
 from penstock.cli import cli
 from penstock.cli.errors import report
 from penstock.cli.output import fit_cells
+from penstock.cli.root import COMMANDS
 from penstock.core.errors import Conflict
 from tests.cli.shop import hello, pair
 
@@ -83,6 +84,12 @@ def test_help(args: tuple[str, ...]) -> None:
     assert "Commands:" not in text[place:]
     assert ("Database to use" in text) is (args == ())
     assert "--json" in text[place:]
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_of_a_group_cuts_no_summary(name: str) -> None:
+    """Each command of a group is listed with its whole first sentence."""
+    assert "..." not in CliRunner().invoke(cli, [name, "--help"]).output.partition("Commands:")[2]
 
 
 ROWS = [
