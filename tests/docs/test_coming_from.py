@@ -114,7 +114,7 @@ def observed(made: list[str]) -> list[Pipeline]:
 
 
 def test_an_observed_config_starts_work(harness: Harness) -> None:
-    """Only the later phases are withheld: a config of an observed pipeline is not a rehearsal."""
+    """Only the later phases are withheld: a config of an observed pipeline is not a dry run."""
     assert "The processors of the first phases still run" in " ".join(TEXT.split())
     made: list[str] = []
     client, found = harness.client, observed(made)
