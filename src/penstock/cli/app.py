@@ -28,7 +28,7 @@ from penstock.assembly.settings import (
     setting_named,
 )
 from penstock.cli.completion import add_completion
-from penstock.cli.help_text import HelpContext
+from penstock.cli.layout.help_text import HelpContext
 from penstock.cli.typed_words import in_typed_words
 from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback

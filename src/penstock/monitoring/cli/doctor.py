@@ -394,6 +394,7 @@ def _journal(client: Client) -> CheckResult:
     return CheckResult(
         "journal",
         "OK",
-        f"{found.entries:,} sealed entries in {found.blocks:,} blocks and {found.audit_entries:,} "
-        "audit entries are unchanged",
+        f"unchanged: {output.plural(found.entries, 'sealed entry', 'sealed entries')} in "
+        f"{output.plural(found.blocks, 'block')}, "
+        f"{output.plural(found.audit_entries, 'audit entry', 'audit entries')}",
     )

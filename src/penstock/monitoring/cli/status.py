@@ -156,7 +156,9 @@ def _print_queue(overview: Overview, now: Micros, system: SystemStatus | None) -
     }
     waiting = [f"{n:,} {name}" for name, n in counts.items() if n]
     completed, failed = overview.completed_today, overview.failed_today
-    share = f" ({failed / (completed + failed):.1%} of attempts)" if failed else ""
+    share = (
+        f" ({output.format_share(failed / (completed + failed), 1)} of attempts)" if failed else ""
+    )
     output.print_facts(
         [
             ("ready", f"{ready:,}{age}"),
