@@ -7,7 +7,7 @@
 -- security confines it. penstock_app bypasses row-level security until it takes that role.
 -- Set passwords with \password, or authenticate by certificate.
 -- Where the administrator may not create event triggers, switch them off, and run this file again after every migration:
---   PGOPTIONS='-c penstock.event_trigger=off' psql …
+--   PGOPTIONS='-c penstock_roles.event_trigger=off' psql …
 -- An administrator who is no superuser needs CREATEROLE and BYPASSRLS, and owns the database.
 DO $roles$
 BEGIN
@@ -79,7 +79,7 @@ $made$;
 -- are created between migrations. Rows of the other partitions are reached through their tables, whose rights apply.
 DO $trigger$
 BEGIN
-    IF coalesce(nullif(current_setting('penstock.event_trigger', true), ''), 'on')::boolean THEN
+    IF coalesce(nullif(current_setting('penstock_roles.event_trigger', true), ''), 'on')::boolean THEN
         CREATE EVENT TRIGGER penstock_table_made ON ddl_command_end WHEN TAG IN ('CREATE TABLE')
             EXECUTE FUNCTION penstock_admin.table_made();
         ALTER DEFAULT PRIVILEGES FOR ROLE penstock_owner IN SCHEMA public

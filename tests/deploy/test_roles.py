@@ -169,7 +169,7 @@ def test_the_application_is_refused(before: str, text: str) -> None:
         execute(make_url(before, "penstock_app"), text)
 
 
-WITHOUT_TRIGGER = "SET penstock.event_trigger = off;\n"
+WITHOUT_TRIGGER = "SET penstock_roles.event_trigger = off;\n"
 """What the PGOPTIONS of the file set."""
 
 

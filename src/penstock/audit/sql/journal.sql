@@ -213,7 +213,7 @@ RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attribu
 -- Number of messages that wait for the outbox publisher, up to a bound, and when the first was
 -- written.
 -- scope: system (operators)
-SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT :most) AS waiting),
+SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT 100000) AS waiting),
     (SELECT created_at FROM outbox ORDER BY outbox_id LIMIT 1);
 
 -- fragment: alert_columns

@@ -26,8 +26,6 @@ from penstock.db.store import Row, Tx, first, one
 
 SEALS_TOPIC = "penstock.seal-heads"
 """Built-in topic on which the heads of sealed blocks are published."""
-OUTBOX_COUNTED = 100_000
-"""Bound up to which the messages of the outbox are counted."""
 SEAL_VERSION = 2
 JournalPosition: TypeAlias = tuple[int | None, str, int]
 """Cluster (None for all), transaction and number of the entry after which a list continues."""
@@ -267,6 +265,6 @@ def outbox_remove(tx: Tx, outbox_id: int) -> OutboxMessage | None:
 
 
 def outbox_count(tx: Tx) -> tuple[int, int | None]:
-    """Return the number of waiting messages, up to a bound, and when the first was written."""
-    row = one(tx.rows("outbox_count", {"most": OUTBOX_COUNTED}))
+    """Return the number of waiting messages, at most 100,000, and when the first was written."""
+    row = one(tx.rows("outbox_count"))
     return row[0], row[1]
