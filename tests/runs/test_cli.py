@@ -137,7 +137,7 @@ class TestList:
         assert shown == {ended: record["claimed_by"], waiting: "-"}
 
     def test_on_a_terminal(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A terminal of 80 columns gets the main columns; if they are too wide, those with values."""
+        """A terminal of 80 columns gets the main columns; if too wide, those with values."""
         shell.submit("broken", "--customer", "a-customer-with-a-long-name")
         piped = shell.ok("runs", "list").splitlines()[0].split()
         monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: True)
