@@ -196,9 +196,9 @@ class TestCommands:
             with connect(ways.database_url) as client:
                 client.store.write(body)
 
-        shown = ways.near("status").out
-        assert STATUS not in shown, "nothing needs one"
-        assert "  scheduler  none has run" in shown
+        at_rest = ways.near("status").out
+        assert STATUS not in at_rest, "nothing needs one"
+        assert "  scheduler  none has run" in at_rest
         run_id = ways.id("runs", "submit", "hello", "--at", "10m")
         for shown in (ways.near("status"), ways.far("status")):
             assert STATUS in shown.out.splitlines()

@@ -46,13 +46,13 @@ def why(
     and a partition name the newest flow; everything else is named without a partition.
 
     \b
-    penstock why nba 2025-12-31            a flow; its id works, too
-    penstock why nba 2025-12-31 predict    one of its phases
-    penstock why run_7h2kq0v3              a run
-    penstock why cfg_5m7t0c2d              a config
-    penstock why 4711                      a message
-    penstock why rosters-to-table          a subscription
-    penstock why acme                      a customer
+    penstock why nba 2025-12-31            # a flow; its id works, too
+    penstock why nba 2025-12-31 predict    # one of its phases
+    penstock why run_7h2kq0v3              # a run
+    penstock why cfg_5m7t0c2d              # a config
+    penstock why 4711                      # a message
+    penstock why rosters-to-table          # a subscription
+    penstock why acme                      # a customer
     """
     with app.connect() as client:
         if thing.startswith(RUN_PREFIX) and partition is None:
