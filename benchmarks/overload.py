@@ -2,7 +2,10 @@
 
 The load submits runs and lists five hundred of a customer's, which is expensive enough that one
 client can request ten times the server's capacity. Each submit has an Idempotency-Key, and a
-refused one is not repeated. Afterwards every accepted run exists once, and no other.
+refused one is not repeated. Before and after, the same requests are sent at half the sustainable
+rate, and their latencies compared: the first seconds of both phases are not measured, so that
+connections are open and what the overload left behind is done. Afterwards every accepted run exists
+once, and no other.
 """
 
 from __future__ import annotations
@@ -25,6 +28,12 @@ CALLERS = 200
 DEEP = 20
 """Customers with a thousand runs each."""
 TIMES = 10
+NORMAL_REQUESTS = 1_100
+"""Minimum number of requests in each normal phase."""
+P99_REQUESTS = 1_000
+"""Accepted requests without which a p99 means nothing."""
+SETTLE_SECONDS = 2.0
+"""Time at the normal rate before a normal phase is measured."""
 PATH = "/api/v1/customers/{}/pipeline-runs"
 
 
@@ -37,6 +46,13 @@ class CallerCounts:
     submitted: int = 0
     silent: int = 0
     without_retry_after: int = 0
+
+    def add_unmeasured(self, other: CallerCounts) -> None:
+        """Add everything but latencies of accepted requests."""
+        self.refused += other.refused
+        self.submitted += other.submitted
+        self.silent += other.silent
+        self.without_retry_after += other.without_retry_after
 
 
 def overload(site: Site, *, quick: bool) -> Iterator[Result]:
@@ -54,11 +70,12 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
         most = asyncio.run(_closed(server, 16, seconds, "most"))
         rate = (len(most.accepted)) / seconds
         print_progress(f"normal, at half of {rate:.0f}/s")
-        normal = asyncio.run(_open(server, rate / 2, seconds, "normal"))
+        normal_seconds = max(seconds, NORMAL_REQUESTS / (rate / 2))
+        normal = asyncio.run(_open(server, rate / 2, normal_seconds, "normal", SETTLE_SECONDS))
         print_progress(f"ten times {rate:.0f}/s")
         flood = asyncio.run(_open(server, rate * TIMES, flooded, "flood"))
         print_progress("normal again")
-        again = asyncio.run(_open(server, rate / 2, seconds, "again"))
+        again = asyncio.run(_open(server, rate / 2, normal_seconds, "again", SETTLE_SECONDS))
     everything = [most, normal, flood, again]
     lost, doubled = _verify(place, everything)
     site.drop(place)
@@ -76,14 +93,31 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
             "refused": len(flood.refused),
             "without_retry_after": flood.without_retry_after,
             "silent": flood.silent,
+            "normal_requests": len(normal.accepted),
+            "normal_p50_ms": percentile(normal.accepted, 0.5),
             "normal_p99_ms": percentile(normal.accepted, 0.99),
             "accepted_p99_ms": percentile(flood.accepted, 0.99),
+            "again_requests": len(again.accepted),
+            "again_p50_ms": percentile(again.accepted, 0.5),
             "again_p99_ms": percentile(again.accepted, 0.99),
+            "again_p50_ratio": _ratio(again, normal, 0.5),
+            "again_p99_ratio": _ratio(again, normal, 0.99),
             "again_refused": len(again.refused),
             "lost": lost,
             "doubled": doubled,
         },
     )
+
+
+def _ratio(again: CallerCounts, normal: CallerCounts, share: float) -> float | None:
+    """Return a percentile after the overload in multiples of that before.
+
+    It is None if one of them cannot be measured with that many requests.
+    """
+    least = P99_REQUESTS if share > 0.5 else 1
+    if min(len(again.accepted), len(normal.accepted)) < least:
+        return None
+    return percentile(again.accepted, share) / percentile(normal.accepted, share)
 
 
 async def _closed(server: Server, callers: int, seconds: float, name: str) -> CallerCounts:
@@ -105,23 +139,29 @@ async def _closed(server: Server, callers: int, seconds: float, name: str) -> Ca
     return seen
 
 
-async def _open(server: Server, rate: float, seconds: float, name: str) -> CallerCounts:
-    """Send at a given rate regardless of responses; a caller that waits is not available."""
-    seen = CallerCounts()
+async def _open(
+    server: Server, rate: float, seconds: float, name: str, settle: float = 0.0
+) -> CallerCounts:
+    """Send at a given rate regardless of responses; a caller that waits is not available.
+
+    `settle`: seconds at the same rate before, whose latencies are not measured.
+    """
+    seen, settling = CallerCounts(), CallerCounts()
     free = [Caller("127.0.0.1", server.port, server.key) for _ in range(CALLERS)]
     chance = random.Random(1)
     going: set[asyncio.Task[None]] = set()
     began = time.perf_counter()
 
-    async def one(caller: Caller, label: str) -> None:
-        await _request(caller, chance, label, seen)
+    async def one(caller: Caller, label: str, counts: CallerCounts) -> None:
+        await _request(caller, chance, label, counts)
         free.append(caller)
 
     sent = 0
-    while (passed := time.perf_counter() - began) < seconds:
+    while (passed := time.perf_counter() - began) < settle + seconds:
         while sent < passed * rate and free:
             sent += 1
-            task = asyncio.create_task(one(free.pop(), f"{name}-{sent}"))
+            counts = settling if sent <= settle * rate else seen
+            task = asyncio.create_task(one(free.pop(), f"{name}-{sent}", counts))
             going.add(task)
             task.add_done_callback(going.discard)
         sent = max(sent, int(passed * rate) - CALLERS)
@@ -130,6 +170,7 @@ async def _open(server: Server, rate: float, seconds: float, name: str) -> Calle
         await asyncio.wait(going, timeout=30)
     for caller in free:
         caller.close()
+    seen.add_unmeasured(settling)
     return seen
 
 

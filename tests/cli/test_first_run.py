@@ -249,6 +249,18 @@ class TestSettings:
         check(run("up", "--prot", "9000"), 2, "--port", "up --help`")
         check(run("statsu"), 2, "Did you mean 'status'?")
 
+    @pytest.mark.parametrize("command", ["up", "worker", "scheduler", "api"])
+    def test_pipelines_without_their_option(self, command: str) -> None:
+        check(run(command, "sales.py"), 2, "(sales.py). Did you mean --pipelines sales.py?")
+        words = "(b.py c.py). Did you mean --pipelines a.py,b.py,c.py?"
+        check(run(command, "--pipelines", "a.py", "b.py", "c.py"), 2, words)
+        assert "separate several with commas" in " ".join(run(command, "--help").out.split())
+
+    def test_other_arguments_are_no_pipelines(self, tmp_path: Path) -> None:
+        assert "Did you mean" not in run("up", "now").err
+        (tmp_path / "now.py").touch()
+        check(run("up", "now"), 2, "Did you mean --pipelines now?")
+
     def test_no_database_yet(self) -> None:
         check(run("status"), 5, "there is no database", "Start with `penstock up`")
 

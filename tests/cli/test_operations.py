@@ -83,6 +83,16 @@ class TestPipelines:
         assert len(bare.json("pipelines", "list")["items"]) == 4
         assert "main.left, main.right" in bare.ok("pipelines", "list")
 
+    def test_register_several(self, bare: Shell, tmp_path: Path) -> None:
+        """Files are separated by spaces or commas."""
+        for name in ("one", "two", "three"):
+            text = f'from penstock import Pipeline\np = Pipeline("{name}_p")\n'
+            (tmp_path / f"{name}_of_several.py").write_text(
+                f"{text}@p.processor()\ndef work(run): ...\n"
+            )
+        files = ("one_of_several.py,two_of_several.py", "three_of_several.py")
+        assert bare.ok("pipelines", "register", *files) == "Registered: one_p, three_p, two_p\n"
+
     def test_show(self, shell: Shell) -> None:
         """The output has processors and parameters."""
         text = shell.ok("pipelines", "show", "hello")

@@ -1,4 +1,4 @@
-"""Errors name what was typed, help lists commands first, tables fit the terminal."""
+"""Errors name what was typed, help lists commands first."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from penstock import connect
 from penstock.cli import cli
 from penstock.cli.errors import report
-from penstock.cli.output import fit_cells
+from penstock.cli.root import COMMANDS
 from penstock.core.errors import Conflict
 from tests.cli.shop import hello, pair
 
@@ -85,28 +85,10 @@ def test_help(args: tuple[str, ...]) -> None:
     assert "--json" in text[place:]
 
 
-ROWS = [
-    ["run_7h2kq0v3", "acme", "FAILED", "a very long error message " * 4],
-    ["run_8h2kq0v3", "-", "COMPLETED", "-"],
-]
-NAMES = ("RUN", "CUSTOMER", "STATE", "ERROR")
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_tables_fit(width: int) -> None:
-    """The longest text is cut, ids are whole, and every column stays."""
-    fitted = fit_cells(NAMES, ROWS, width)
-    widths = [max(len(row[n]) for row in [list(NAMES), *fitted]) for n in range(len(NAMES))]
-    assert sum(widths) + 2 * (len(NAMES) - 1) <= width
-    assert [row[0] for row in fitted] == [row[0] for row in ROWS]
-    assert [row[:3] for row in fitted] == [row[:3] for row in ROWS]
-    assert fitted[0][3].endswith("…") is (width < 130)
-
-
-def test_wide_tables_are_not_changed() -> None:
-    assert fit_cells(NAMES, ROWS, 500) == ROWS
-    ids = [["run_7h2kq0v3", "cfg_7h2kq0v3"]]
-    assert fit_cells(("RUN", "CONFIG"), ids, 10) == ids
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_of_a_group_cuts_no_summary(name: str) -> None:
+    """Each command of a group is listed with its whole first sentence."""
+    assert "..." not in CliRunner().invoke(cli, [name, "--help"]).output.partition("Commands:")[2]
 
 
 def test_columns_are_stable(url: str) -> None:

@@ -3,6 +3,7 @@
 `make test-deploy` runs these tests in an environment with the tools; `make test` skips them.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -323,6 +324,61 @@ def test_extra_files_reach_every_container() -> None:
         assert {one["name"] for one in pod["volumes"]} == {"tmp", "keys"}
         assert {one["mountPath"] for one in container["volumeMounts"]} == {"/tmp", "/keys"}
         assert container["env"][-1]["name"] == "PENSTOCK_ENCRYPTION_KEY_FILE"
+
+
+def documented() -> list[dict[str, Any]]:
+    """Return the YAML of the section about Kubernetes in docs/operations/deploy.md."""
+    page = (DEPLOY.parent / "docs" / "operations" / "deploy.md").read_text("utf-8")
+    texts = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return [one for text in texts for one in yaml.safe_load_all(text)]
+
+
+def test_documented_values() -> None:
+    """The values of the page exist in the chart and reach the ingress."""
+    values, *_ = documented()
+    api = defaults()["api"]
+    assert values["api"]["ingress"].keys() <= api["ingress"].keys()
+    shown = {**api, "ingress": {**api["ingress"], **values["api"]["ingress"]}}
+    objects = render(api=shown, settings=values["settings"])
+    (ingress,) = (one for one in objects if one["kind"] == "Ingress")
+    assert ingress["spec"]["tls"] == [
+        {"secretName": "penstock-tls", "hosts": ["penstock.example.com"]}
+    ]
+    assert ingress["metadata"]["annotations"] == values["api"]["ingress"]["annotations"]
+
+
+def chosen(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Return whether a selector of the page selects a pod."""
+    for one in selector.get("matchExpressions", []):
+        assert one["operator"] == "NotIn"
+        if labels.get(one["key"]) in one["values"]:
+            return False
+    return bool(selector["matchLabels"].items() <= labels.items())
+
+
+def test_documented_manifests() -> None:
+    """Each PodMonitor selects the pods that have its port; the NetworkPolicy is valid."""
+    _, *manifests = documented()
+    objects = render(**scaled())
+    ports = {}
+    for one in objects:
+        if one["kind"] in {"Deployment", "Job"}:
+            pod = one["spec"]["template"]
+            (container,) = pod["spec"]["containers"]
+            names = {port["name"] for port in container.get("ports", [])}
+            ports[one["metadata"]["name"]] = (pod["metadata"]["labels"], names)
+    kinds = [one["kind"] for one in manifests]
+    assert kinds == ["PodMonitor", "PodMonitor", "NetworkPolicy"]
+    for monitor in manifests[:2]:
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        for labels, names in ports.values():
+            assert chosen(monitor["spec"]["selector"], labels) is (endpoint["port"] in names)
+    policy = manifests[2]
+    for version in KUBERNETES:
+        validate.validate(policy, version, strict=True)
+    assert all(chosen(policy["spec"]["podSelector"], labels) for labels, _ in ports.values())
+    opened = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    assert opened == set().union(*(names for _, names in ports.values()))
 
 
 def test_dockerfile() -> None:

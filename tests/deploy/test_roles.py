@@ -169,6 +169,47 @@ def test_the_application_is_refused(before: str, text: str) -> None:
         execute(make_url(before, "penstock_app"), text)
 
 
+WITHOUT_TRIGGER = "SET penstock_roles.event_trigger = off;\n"
+"""What the PGOPTIONS of the file set."""
+
+
+def test_without_superuser(server: PostgresServer) -> None:
+    """An administrator of a managed service, who may create no event trigger, gets the same rights.
+
+    The file is run again after the migration. A partition of the journal that the scheduler creates
+    later is one that the application only adds to.
+    """
+    boot, logged = server.create_database("managed"), len(server.log())
+    execute(boot, "CREATE ROLE boss LOGIN CREATEROLE CREATEDB BYPASSRLS")
+    execute(boot, "ALTER DATABASE managed OWNER TO boss")
+    # This server has the roles of other tests; in a new one, the administrator creates them.
+    for role in ("owner", "app", "tenant"):
+        with contextlib.suppress(psycopg.errors.DuplicateObject):
+            execute(boot, f"CREATE ROLE penstock_{role}")
+        execute(boot, f"GRANT penstock_{role} TO boss WITH ADMIN OPTION")
+    boss, owner, app = (make_url(boot, name) for name in ("boss", "penstock_owner", "penstock_app"))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="event trigger"):
+        execute(boss, ROLES)
+    execute(boss, WITHOUT_TRIGGER + ROLES)
+    clock = VirtualClock(execute(boot, "SELECT (extract(epoch FROM now()) * 1e6)::bigint")[0][0])
+    with closing(PostgresStore(owner, clock)) as scheduler:
+        scheduler.migrate()
+        execute(boss, WITHOUT_TRIGGER + ROLES)
+        check_rights(boot)
+        (last,) = execute(boot, f"{PART_OF_JOURNAL} ORDER BY 1 DESC OFFSET 1 LIMIT 1")
+        execute(owner, f"DROP TABLE {last[0]}")
+        run_services(scheduler, clock)
+        assert dict(execute(boot, RIGHTS))[last[0]] == "SELECT INSERT"
+        with closing(PostgresStore(app, clock)) as worker:
+            tenants = Tenants(worker, clock)
+            run_services(scheduler, clock)
+            own = tenants.client.scoped("acme").runs.list().items
+            assert {run.customer for run in own} == {"acme"}
+            assert tenants.client.views.verify_journal().problem is None
+    assert "permission denied for" not in server.log()[logged:]
+    assert execute(boot, "SELECT count(*) FROM pg_event_trigger") == [(0,)]
+
+
 STOLEN = """
 CREATE FUNCTION {name}(made oid) RETURNS void LANGUAGE plpgsql AS
 $$BEGIN ALTER ROLE penstock_owner SUPERUSER; EXCEPTION WHEN OTHERS THEN NULL; END$$

@@ -195,7 +195,16 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     report = ("complete", "daily", DAY, "box", "--execution-id", "e1", "--quality", "0.9")
     assert far(*report).out == f"Recorded in {flow}.\n"
     assert far(*report).out == f"Already recorded in {flow}: nothing changed.\n"
-    assert "dead letter dl_" in far("complete", "daily", DAY, "unknown").out
+    for call in (far, ways.near):
+        shown = call("complete", "daily", DAY, "bax", "--dry-run")
+        assert (shown.code, "nothing would record it. Did you mean 'box'?" in shown.out) == (
+            1,
+            True,
+        )
+        assert far("dlq", "list", "--json").json["items"] == []
+    shown = far("complete", "daily", DAY, "bax")
+    assert (shown.code, "stored as dead letter dl_" in shown.out) == (1, True)
+    assert shown.out.endswith(". Did you mean 'box'?\n")
     judge(ways)
     printed = far("explain", "daily", DAY).out
     assert "raw        complete       1/1" in printed

@@ -4,7 +4,8 @@ SQLite has one writer, so races between statements occur only on PostgreSQL. Eac
 over a store, such as a service step) runs in its own thread and connection and parks before every
 statement and every commit; a chooser selects which one continues. A statement that waits for a lock
 is detected through `pg_blocking_pids`; the server resolves deadlocks, and the act is retried as the
-store would. `explore` draws orders from seeds, `exhaust` walks through all of them.
+store would. `exhaust` walks through all orders of a small scene, `explore` draws some orders of a
+larger one from seeds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, LiteralString, TypeVar, cast
+from typing import Any, Literal, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pgerrors
@@ -26,6 +27,7 @@ from penstock.db.postgres.pipeline import PipelinedStatement, PostgresSession
 from penstock.db.postgres.store import ATTEMPTS_MAX, SESSION
 from penstock.db.postgres.transaction import PostgresTx
 from penstock.db.store import Capabilities, Store, Tx, Waiter
+from tests.harness.figures import FIGURES
 
 T = TypeVar("T")
 Act = Callable[[Store], Any]
@@ -281,6 +283,7 @@ def explore(arena: Arena, scene: Scene, seeds: Iterable[int]) -> int:
         rng = random.Random(seed)
         _play(arena, scene, _uniform(rng) if seed % 2 else _ranked(rng), f"seed {seed}")
         orders.add(tuple(arena.trace))
+    _count("sampled", len(orders))
     return len(orders)
 
 
@@ -312,7 +315,15 @@ def exhaust(arena: Arena, scene: Scene, limit: int) -> int:
     for choose, order in _all_orders(limit):
         _play(arena, scene, choose, order)
         played += 1
+    # A scene that reaches the limit may have more orders: what was run is a sample of them.
+    _count("exhausted" if played < limit else "sampled", played)
     return played
+
+
+def _count(kind: Literal["exhausted", "sampled"], orders: int) -> None:
+    """Count a scene and its orders for the report of `make prove`."""
+    FIGURES[f"scenes_{kind}"] += 1
+    FIGURES[f"orders_{kind}"] += orders
 
 
 def _all_orders(limit: int) -> Iterator[tuple[Chooser, str]]:

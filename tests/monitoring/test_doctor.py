@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from typing import Any
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -17,6 +17,7 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import StoreUnavailable
 from penstock.monitoring.cli import doctor as subject
 from penstock.monitoring.system.checks import MANY_READY
+from penstock.probes import warehouses
 from penstock.runs.records import Submission
 from penstock.runs.store.leases import session_open
 from penstock.runs.store.runs import Claim, run_claim
@@ -100,7 +101,7 @@ class TestWarehouses:
         An address is no name, and a warehouse that nothing queries is not needed.
         """
         table = same_day("t.orders", shared=True)
-        built_in = ("duckdb:a.duckdb", "sqlite:a.db", "postgresql://h/a", "bigquery:p.d")
+        built_in = ("duckdb:a.duckdb", "sqlite:a.db", "postgresql://h/a")
         used = [
             gated("one", "sales", table),
             gated("two", None, same_day("t.orders", shared=True, warehouse="sales")),
@@ -110,7 +111,7 @@ class TestWarehouses:
         ]
         with connect(url) as client:
             client.register(used[3:])
-        assert "warehouses" not in checks(url)
+        assert checks(url)["warehouses"]["verdict"] == "OK"
         with connect(url) as client:
             client.register(used)
         monkeypatch.setenv("PENSTOCK_WAREHOUSES", "depots=duckdb:depots.duckdb")
@@ -122,6 +123,29 @@ class TestWarehouses:
         both = "depots=duckdb:depots.duckdb,sales=sqlite:sales.db"
         monkeypatch.setenv("PENSTOCK_WAREHOUSES", both)
         assert checks(url)["warehouses"]["verdict"] == "OK"
+
+    def test_gates_that_cannot_query(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A library that is not installed, a wrong address, and no warehouse at all."""
+        table = same_day("t.orders", shared=True)
+
+        def absent(name: str) -> NoReturn:
+            raise ImportError(name)
+
+        monkeypatch.setattr(warehouses, "import_module", absent)
+        found = {}
+        for name, address in (("files", "duckdb:a.duckdb"), ("bare", None), ("plain", None)):
+            with connect(shell.url) as client:
+                client.register([gated(name, address, *([] if name == "plain" else [table]))])
+            found[name] = checks(shell.url)["warehouses"]
+        assert {one["verdict"] for one in found.values()} == {"WARN"}
+        assert found["files"]["says"].startswith(
+            "pipeline files: expected an address whose library"
+        )
+        assert found["files"]["fix"] == "Install it with: pip install 'penstock-engine[duckdb]'"
+        assert found["bare"]["says"].startswith(
+            "pipeline bare: gates need tables, but no warehouse"
+        )
+        assert found["plain"] == found["bare"], "it needs no table"
 
     def test_items_and_freshness(self, shell: Shell) -> None:
         """A query for items and the freshness of a table also read the pipeline's warehouse."""

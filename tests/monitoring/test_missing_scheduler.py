@@ -196,7 +196,9 @@ class TestCommands:
             with connect(ways.database_url) as client:
                 client.store.write(body)
 
-        assert STATUS not in ways.near("status").out, "nothing needs one"
+        at_rest = ways.near("status").out
+        assert STATUS not in at_rest, "nothing needs one"
+        assert "  scheduler  none has run" in at_rest
         run_id = ways.id("runs", "submit", "hello", "--at", "10m")
         for shown in (ways.near("status"), ways.far("status")):
             assert STATUS in shown.out.splitlines()
@@ -214,6 +216,10 @@ class TestCommands:
             client.store.write(lambda tx: ticks_put(tx, [("scheduler", SECOND)]))
         for call in (ways.near, ways.far):
             assert call("status", "--json").json["warnings"] == []
+            assert "  scheduler  running (last tick " in call("status").out
             assert "scheduler" not in call("why", run_id).out
         found = ways.near("doctor")
         assert (found.code, "no scheduler is running" in found.out) == (0, False)
+        change(f"UPDATE counters SET value = value - {2 * SILENT} WHERE name LIKE 'tick:%'")
+        for call in (ways.near, ways.far):
+            assert "  scheduler  not running (last tick " in call("status").out

@@ -125,3 +125,15 @@ def test_an_inconsistent_pipeline_is_refused_when_loaded(folder: Path) -> None:
     )
     with pytest.raises(DeclarationError, match="phase p/a has no processors"):
         load_pipelines(["loading_bad"])
+
+
+def test_an_inconsistent_pipeline_names_its_file(folder: Path) -> None:
+    """The error also says what to declare."""
+    text = 'from penstock import Pipeline\ny = Pipeline("y")\n'
+    path = write(folder, "loading_without_processors", text)
+    with pytest.raises(DeclarationError) as caught:
+        load_pipelines([str(path)])
+    assert caught.value.message == (
+        f"{path}: pipeline y has no phases and no processors. Declare a processor: a function with "
+        "@PIPELINE.processor() above it, or with @PHASE.processor() for a phase."
+    )

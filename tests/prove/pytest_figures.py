@@ -1,15 +1,28 @@
 """A pytest plugin that prints the outcome of a suite as one JSON line, for `make prove`.
 
-Numbers that tests record with `record_property` are added up by name.
+Numbers that tests record with `record_property`, and what harnesses count, are added up by name.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+from tests.harness.figures import FIGURES
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Attach the counts of harnesses to the test."""
+    FIGURES.clear()
+    try:
+        return (yield)
+    finally:
+        item.user_properties += FIGURES.items()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from penstock.testing.memory import memory_store
 from penstock.testing.postgres.binaries import binaries_find
+from tests.harness.chaos import OPTIONS
 from tests.prove.proofs import Proof
 from tests.prove.runner import ROOT, Outcome
 
@@ -68,8 +69,11 @@ def markdown(run: Run, lines: Sequence[Line]) -> str:
         "# Proof of reliability",
         "",
         "Written by `make prove`, which runs the proofs of [how Penstock is tested](../testing.md)",
-        "at length: simulated histories, all orders of concurrent transactions, crashes, faults",
-        "under full load, fuzzing, isolation of customers.",
+        "at length: simulated histories, all orders of concurrent transactions in small scenarios",
+        "and sampled orders in larger ones, crashes, faults under full load, fuzzing, isolation of",
+        "customers.",
+        "",
+        _chaos_server(),
         "",
         "| run | |",
         "| --- | --- |",
@@ -92,6 +96,16 @@ def markdown(run: Run, lines: Sequence[Line]) -> str:
     for line in lines:
         parts += _section(line)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _chaos_server() -> str:
+    """Return the settings with which PostgreSQL runs in scenarios of chaos."""
+    given = ", ".join(f"`{name}={value}`" for name, value in OPTIONS.items())
+    return (
+        "In the chaos proofs except failover, PostgreSQL writes durably and differs from its "
+        f"defaults in {given}. So autovacuum works a little in every window instead of seconds in "
+        "one of them, and not on tables that only grow."
+    )
 
 
 def _histories(lines: Sequence[Line]) -> int:

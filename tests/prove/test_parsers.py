@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.clock import SystemClock
-from tests.prove.parsers import PARSERS, SECONDS_MAX, Parser
+from tests.prove.parsers import PARSERS, SECONDS_MAX, Parser, inventory
+from tests.prove.parsers.declared import DECLARED
+from tests.prove.parsers.typed import TYPED
+from tests.prove.parsers.wire import WIRE
 
 VARIABLE = "PROVE_EXAMPLES"
 FEW = 25
@@ -28,8 +32,10 @@ TEXTS = (
     "e\u0301", "\u202e", "\u200b", "🙂", "\ufeff", "'", '"', "\\", "/", "..", "%00", "%", "_", "*",
     "?", "[", "]", "(", ")", "{", "}", "{{7*7}}", "${x}", "<script>", "=cmd|", "@", ":", "::", ";",
     ",", "#", "&", "=", "==", "-", "T", "Z", "AND", "NOT", "OR", "null", "true", "__proto__",
-    "x" * 300, "[" * 300, "(" * 300, '{"a":' * 200,
+    "x" * 300, "[" * 300, "(" * 300, '{"a":' * 200, "[" * 5_000, '{"a":' * 5_000,
 )  # fmt: skip
+ARGUMENT_TEXTS = (*TEXTS, "\udcff", "\udc80\udcff")
+"""Pieces of arguments of the command line, also bytes that are not UTF-8."""
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**400, 0.5, -0.0, 1e308,
     float("inf"), float("nan"), [], [[]], [None], {}, {"": ""}, {"a": {"b": {"c": []}}}, [1] * 500,
@@ -48,15 +54,15 @@ def mutated(parser: Parser, chance: random.Random) -> Any:
     if parser.kind == "bytes":
         text = example.decode("latin-1")
         return text_changed(text, chance).encode("utf-8" if chance.random() < 0.7 else "utf-16")
-    return text_changed(example, chance)
+    return text_changed(example, chance, ARGUMENT_TEXTS if parser.kind == "argument" else TEXTS)
 
 
-def text_changed(text: str, chance: random.Random) -> str:
+def text_changed(text: str, chance: random.Random, pieces: Sequence[str] = TEXTS) -> str:
     """Insert, delete, repeat, replace and reorder parts of a text."""
     for _ in range(chance.randint(1, 4)):
         start = chance.randint(0, len(text))
         end = min(len(text), start + chance.randint(0, 6))
-        piece = chance.choice(TEXTS)
+        piece = chance.choice(pieces)
         text = chance.choice(
             (
                 text[:start] + piece + text[start:],
@@ -134,6 +140,29 @@ def test_found_before(name: str, value: Any) -> None:
     check(PARSERS[name], value)
 
 
+DEEP = "[" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("JSON of the command line", DEEP),
+        ("content of a message on a page", DEEP.encode()),
+        ("file of records, JSON", DEEP),
+        ("group of dead letters", "run/\udcff/main/sync/TIMEOUT"),
+        ("pairs of the command line", f"a={DEEP}"),
+        ("problem of the API", DEEP.encode()),
+        ("response of the API", b"<html>"),
+        ("result with entities", '{"entities_changed":' + DEEP),
+        ("rows of a probe", {"expected": [[10**400]], "fault": 0}),
+        ("statement of penstock query", "SELECT '\udcff'"),
+    ],
+)
+def test_reported(name: str, value: Any) -> None:
+    """Input that raised an error that the parser does not declare."""
+    check(PARSERS[name], value)
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PARSERS)
 def test_only_declared_errors(name: str, record_property: Callable[[str, int], None]) -> None:
@@ -164,6 +193,40 @@ def check(parser: Parser, value: Any) -> None:
         raise
     took = CLOCK.monotonic() - began
     assert took < SECONDS_MAX, f"{took:.1f} s for {value!r:.200}"
+
+
+class TestInventory:
+    """The table has every function that reads foreign input."""
+
+    def test_every_parser_is_in_the_table(self) -> None:
+        known = inventory.functions_in_table() | inventory.STEPS.keys() | inventory.EXEMPT.keys()
+        missing = sorted(inventory.functions_found() - known)
+        assert not missing, f"{missing}: add to tests/prove/parsers or, with a reason, to EXEMPT"
+
+    def test_exemptions_are_needed(self) -> None:
+        listed = inventory.STEPS.keys() | inventory.EXEMPT.keys()
+        assert listed <= inventory.functions_found()
+        assert not listed & inventory.functions_in_table()
+        assert not inventory.STEPS.keys() & inventory.EXEMPT.keys()
+        assert set(inventory.STEPS.values()) <= PARSERS.keys()
+
+    def test_names_are_unique(self) -> None:
+        assert len(PARSERS) == len(DECLARED) + len(TYPED) + len(WIRE)
+
+    def test_what_is_found(self, tmp_path: Path) -> None:
+        """A new parser is found by its name and its parameters."""
+        (tmp_path / "orders.py").write_text(
+            "def parse_order(text: str) -> int: ...\n"
+            "async def read_order(request: Request) -> int: ...\n"
+            "def load_orders(tx: Tx, customer: str) -> int: ...\n"
+            "def read_count(n: int) -> int: ...\n"
+            "def reads_orders(text: str) -> bool: ...\n"
+            "class Order:\n"
+            "    def decode(cls, body: bytes) -> int: ...\n"
+            "    def read(self, name: str) -> int: ...\n"
+        )
+        names = ("Order.decode", "parse_order", "read_order")
+        assert inventory.functions_found(tmp_path) == {f"penstock.orders.{name}" for name in names}
 
 
 def test_an_undeclared_error_is_found() -> None:

@@ -115,6 +115,15 @@ class TestTable:
         assert 50 <= sum(one.minutes for one in PROOFS) <= 60
         assert SEEDS["queue"] + SEEDS["bus"] >= 20_000
 
+    def test_overload_returns_to_normal(self) -> None:
+        """Latency after the overload has bars, and one that could not be measured fails."""
+        (overload,) = [one for one in PROOFS if one.name == "overload"]
+        good = {"lost": 0, "doubled": 0, "without_retry_after": 0, "again_refused": 0,
+                "again_p50_ratio": 1.1, "again_p99_ratio": 2.6}  # fmt: skip
+        late = {**good, "again_p50_ratio": 2.1, "again_p99_ratio": None}
+        assert not [fault for bar in overload.bars for fault in bar.broken_by([good])]
+        assert len([fault for bar in overload.bars for fault in bar.broken_by([late])]) == 2
+
     def test_commands(self) -> None:
         for one in PROOFS:
             for factor in (0.02, 1.0):
@@ -148,6 +157,8 @@ class TestReport:
         assert "| began | 1970-01-01 00:00 UTC |" in text
         assert str(runner.ROOT) not in text
         assert "/tmp" not in text
+        settings = [f"`{name}={value}`" for name, value in chaos.OPTIONS.items()]
+        assert all(one in text for one in settings), "the server of the chaos proofs is described"
 
     def test_rules_of_documents(self) -> None:
         """Whatever the proofs print, the page keeps the rules that tests enforce on documents."""

@@ -1,6 +1,8 @@
 """`penstock init`: every template is a project whose test passes and whose README is true."""
 
+import builtins
 import json
+import keyword
 import os
 import re
 import shlex
@@ -12,10 +14,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, closing, contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
+import penstock
 from penstock import connect
 from penstock.cli.root import cli
 from penstock.core.errors import InvalidInput
@@ -32,9 +36,9 @@ _IMPORTING = ("penstock pipelines register", "penstock simulate")
 class Project:
     """A project in a folder of its own, and the commands of its README."""
 
-    def __init__(self, folder: Path, template: str) -> None:
+    def __init__(self, folder: Path, template: str, name: str = "sales") -> None:
         self.folder = folder
-        write_project(project_files("sales", template, folder))
+        write_project(project_files(name, template, folder))
         ours = {k for k in os.environ if k.startswith("PENSTOCK_")}
         self.changes = {**dict.fromkeys(ours), "PENSTOCK_API_PORT": "0"}
         inherited = {k: v for k, v in os.environ.items() if k not in ours}
@@ -199,6 +203,53 @@ def test_files_are_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"pipeline\.py"):
         write_project(project_files("sales", "daily", tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["pipeline.py"]
+
+
+def _possible_names(template: str) -> list[str]:
+    """Return names that could collide: identifiers of the template, keywords, builtins, modules."""
+    found = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *sys.stdlib_module_names}
+    found |= {"penstock", "pytest", "test", "tests", "data", "default"}
+    for file in project_files("my_name", template, Path()):
+        found |= set(re.findall(r"[a-z][a-z0-9_]+", file.text))
+        found.add(file.path.stem)
+    return sorted(name for name in found if re.fullmatch("[a-z][a-z0-9_]{1,39}", name))
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_name_makes_a_module_that_can_be_imported(
+    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also names that the code of the template uses, keywords and names of modules."""
+    monkeypatch.chdir(tmp_path)
+    stem = "service" if template == "consumer" else "pipeline"
+    for name in _possible_names(template):
+        texts = {file.path.name: file.text for file in project_files(name, template, tmp_path)}
+        for file, text in texts.items():
+            if file.endswith(".py"):
+                compile(text, f"{name}/{file}", "exec")
+        made = ModuleType(stem)
+        exec(texts[f"{stem}.py"], vars(made))
+        if template != "consumer":
+            assert made.pipeline.name == name
+            made.pipeline.check()
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        *(("daily", name) for name in ("orders", "load", "per", "class", "json", "test")),
+        *(("schedules", name) for name in ("build", "run", "pipeline", "list", "penstock")),
+        *(("consumer", name) for name in ("app", "state", "devices", "message", "import")),
+    ],
+)
+def test_projects_with_such_names_work(template: str, name: str, tmp_path: Path) -> None:
+    """Their tests pass, and their folder hides no module from a command run next to it."""
+    project = Project(tmp_path / name, template, name)
+    (test,) = project.steps()["Test it"]
+    assert project.types(test) == "ok\n"
+    line = [sys.executable, "-c", "import json, penstock; print(penstock.__file__, json.dumps({}))"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{penstock.__file__} {{}}\n"
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,12 @@ class TestCreate:
         assert result.error()["field"] == field
         assert shell.json("configs", "list")["items"] == []
 
+    def test_an_error_has_the_number_that_was_typed(self, shell: Shell) -> None:
+        """`--every 5` is not 5.0."""
+        result = shell("configs", "create", "acme", "hello", "--cron", "0 2 * * *", "--every", "5")
+        assert "got 5." in result.err
+        assert "5.0" not in result.err
+
 
 class TestDue:
     """`configs due`."""
@@ -131,12 +137,81 @@ class TestAnother:
         shell.ok("configs", "disable", create(shell))
         create(shell)
 
-    def test_not_with_a_file(self, shell: Shell) -> None:
-        """A file says itself what it creates; the option does not apply to it."""
-        text = json.dumps(rows(1))
+
+class TestAnotherInAFile:
+    """`configs create --file` refuses what the command refuses for a single config."""
+
+    @pytest.mark.parametrize("more", [(), ("--dry-run",)])
+    def test_the_same_file_twice(self, shell: Shell, tmp_path: Path, more: tuple[str, ...]) -> None:
+        """The error names the entry and the config that has its schedule; nothing is created."""
+        path = tmp_path / "customers.toml"
+        path.write_text("".join(toml(f"c{n}") for n in range(2)))
+        shell.ok("configs", "create", "--file", str(path))
+        first = shell.json("configs", "list", "--customer", "c0")["items"][0]["config_id"]
+        path.write_text(toml("new") + toml("c0") + toml("c1"))
+        result = shell("configs", "create", "--file", str(path), *more)
+        assert result.code == 2
+        assert result.err.startswith(
+            "Error: customers.toml configs[1]: schedule_interval_minutes: expected a schedule that "
+            "no active config of hello for c0 has with the same parameters, got 15. "
+            f"{first} has it"
+        )
+        assert "--another" in result.err
+        assert len(shell.json("configs", "list")["items"]) == 2
+
+    def test_on_purpose(self, shell: Shell) -> None:
+        text = json.dumps(rows(2) * 2)
         for _ in range(2):
-            shell.ok("configs", "create", "--file", "-", stdin=text)
-        assert shell("configs", "create", "--file", "-", "--another", stdin=text).code == 2
+            shell.ok("configs", "create", "--file", "-", "--another", stdin=text)
+        assert len(shell.json("configs", "list")["items"]) == 8
+
+    @pytest.mark.parametrize("more", [(), ("--dry-run",)])
+    def test_twice_in_one_file(self, shell: Shell, tmp_path: Path, more: tuple[str, ...]) -> None:
+        """The error names both entries."""
+        path = tmp_path / "customers.toml"
+        path.write_text(toml("c0") + toml("c1") + toml("c0"))
+        result = shell("configs", "create", "--file", str(path), *more)
+        assert result.code == 2
+        assert result.err.startswith(
+            "Error: customers.toml configs[2]: schedule_interval_minutes: expected a schedule that "
+            "no other config of hello for c0 in this file has with the same parameters, got 15. "
+            "customers.toml configs[0] has it"
+        )
+        assert shell.json("configs", "list")["items"] == []
+
+    def test_what_differs_is_created(self, shell: Shell) -> None:
+        """Other parameters, another label or state, and a config that is disabled."""
+        shell.ok("configs", "create", "--file", "-", stdin=json.dumps(rows(1)))
+        shell.ok("configs", "disable", create(shell, "--every", "20", customer="c0"))
+        (row,) = rows(1)
+        several = [
+            {**row, "parameters": {"name": "Ada"}},
+            {**row, "provider": "AWS"},
+            {**row, "is_active": False},
+            {**row, "is_active": False},
+            {**row, "schedule_interval_minutes": 20},
+        ]
+        shell.ok("configs", "create", "--file", "-", stdin=json.dumps(several))
+
+    def test_over_the_boundary_of_requests(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file of several requests is one file."""
+        monkeypatch.setattr("penstock.schedules.cli.create.BULK_MAX", 2)
+        text = json.dumps(rows(3))
+        shell.ok("configs", "create", "--file", "-", stdin=text)
+        assert "item 1" in shell("configs", "create", "--file", "-", stdin=text).err
+        new = [{**row, "priority": 3, "provider": "AWS"} for row in rows(3)]
+        twice = shell("configs", "create", "--file", "-", stdin=json.dumps([*new, new[0]]))
+        assert "item 4: schedule_interval_minutes" in twice.err
+        assert len(shell.json("configs", "list")["items"]) == 3
+
+
+def toml(customer: str) -> str:
+    return (
+        f'[[configs]]\ncustomer_id = "{customer}"\npipeline_template = "hello"\n'
+        "schedule_interval_minutes = 15\n"
+    )
 
 
 def rows(n: int) -> list[dict[str, Any]]:
@@ -182,6 +257,25 @@ class TestFiles:
         assert result.code == 2
         assert result.error()["field"] == "configs.json item 3: priority"
         assert shell.json("configs", "list")["items"] == []
+
+    @pytest.mark.parametrize("name", ["customers.toml", "pipeline.toml"])
+    def test_errors_have_the_names_of_the_file(
+        self, shell: Shell, tmp_path: Path, name: str
+    ) -> None:
+        """Not those of the command's arguments and options, even if the file is called like one."""
+        path = tmp_path / name
+        path.write_text(toml("c0").replace("pipeline_template", "pipline_template"))
+        result = shell("configs", "create", "--file", str(path))
+        assert result.err == (
+            f"Error: {name} configs[0]: pipline_template: expected a known field, "
+            "got 'pipline_template'. Did you mean pipeline_template?\n"
+        )
+        path.write_text(toml("c0").replace("= 15", "= 0"))
+        result = shell("configs", "create", "--file", str(path))
+        assert result.err.startswith(f"Error: {name} configs[0]: schedule_interval_minutes: ")
+        path.write_text(toml("c0").replace("hello", "helo"))
+        result = shell("configs", "create", "--file", str(path), "--json")
+        assert result.error()["field"] == f"{name} configs[0]: pipeline_template"
 
     @pytest.mark.parametrize(
         ("name", "text", "words"),

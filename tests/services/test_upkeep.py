@@ -1,21 +1,26 @@
 """Outbox publisher, sealer and pruner on both engines."""
 
+import contextlib
 import json
+import threading
 from collections.abc import Sequence
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
 from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.rows import OutboxMessage
-from penstock.audit.store.journal import outbox_put
+from penstock.audit.store.journal import outbox_put, seal_read
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, to_datetime
 from penstock.core.ids import encode
+from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Tx
 from penstock.runs.records import Submission
 from penstock.services import upkeep
 from penstock.services.store import Retention, dead_rows, prune
 from penstock.services.upkeep import OutboxPublisher, Pruner, Sealer, Vacuum
+from penstock.testing.postgres.server import PostgresServer
 from tests.kits.client_harness import Harness
 from tests.kits.configs import cfg
 from tests.kits.plans import generic_plan
@@ -25,6 +30,12 @@ def send(harness: Harness, n: int) -> None:
     """Put messages into the outbox, each in its own transaction."""
     for i in range(n):
         harness.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
+
+
+def until_cancelled(session: psycopg.Connection, statement: LiteralString) -> None:
+    """Execute a statement that the test cancels."""
+    with contextlib.suppress(psycopg.errors.QueryCanceled):
+        session.execute(statement)
 
 
 class TestOutboxPublisher:
@@ -119,6 +130,19 @@ class TestSealer:
         assert "Limit" in plan
         assert "Gather" not in plan
         assert "Bitmap" not in plan
+
+    def test_a_block_is_read_by_index(self, harness: Harness) -> None:
+        """Also before a partition has statistics, when other reads would scan and sort it."""
+        if harness.store.capabilities.engine != "postgres":
+            return
+        harness.submit()
+
+        def body(tx: Any) -> list[str]:
+            assert seal_read(tx, 10) is not None
+            names = ("enable_seqscan", "plan_cache_mode")
+            return [tx._connection.execute(f"SHOW {name}").fetchone()[0] for name in names]
+
+        assert harness.store.read(body) == ["off", "force_generic_plan"]
 
     def test_a_broken_chain_is_detected(self, harness: Harness) -> None:
         """A seal that was changed is found."""
@@ -302,6 +326,15 @@ class TestVacuum:
         )
         for table in ("runs", "deliveries", "schedule", "outbox", "fair_ranks"):
             assert "vacuum_truncate=off" in (options[table] or ""), table
+        long_values: dict[str, str | None] = dict(
+            harness.sql(
+                "SELECT c.relname, t.reloptions::text FROM pg_class c "
+                "JOIN pg_class t ON t.oid = c.reltoastrelid"
+            )
+        )
+        for table in options.keys() & long_values.keys():
+            if "vacuum_truncate=off" in (options[table] or ""):
+                assert "vacuum_truncate=off" in (long_values[table] or ""), table
 
     def test_rows_that_die_during_a_vacuum(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch
@@ -362,6 +395,52 @@ class TestVacuum:
             assert service.run_once() == 0, "others have ended"
         assert service.run_once() > 0, "the first pass after the end removes the rows"
         assert "runs" not in self.dead(harness)
+
+    def test_another_vacuum_holds_nothing_back(self, harness: Harness) -> None:
+        """A vacuum of a large table has a snapshot for its whole length; others ignore it."""
+        if harness.store.capabilities.engine != "postgres":
+            return
+        service = Vacuum(harness.store, dead_min=10)
+        dsn = harness.store._dsn  # type: ignore[attr-defined]
+        harness.sql(
+            "CREATE TABLE large AS SELECT n, repeat('x', 500) FROM generate_series(1, 9999) n"
+        )
+        harness.sql("DELETE FROM large")
+        with psycopg.connect(dsn, autocommit=True) as slow:
+            slow.execute("SET vacuum_cost_delay = '100ms'")
+            slow.execute("SET vacuum_cost_limit = 1")
+            running = threading.Thread(target=until_cancelled, args=(slow, "VACUUM large"))
+            running.start()
+            seen = "SELECT count(*) FROM pg_stat_progress_vacuum WHERE heap_blks_scanned > 0"
+            while harness.column(seen) != [1]:  # the test's time limit bounds it
+                assert running.is_alive()
+            for _ in range(3):
+                self.churn(harness)
+                self.dead(harness)
+                assert service.run_once() > 0
+                assert "runs" not in self.dead(harness)
+            assert harness.column(seen) == [1]
+            slow.cancel_safe()
+            running.join()
+
+    def test_a_prepared_transaction_holds_rows_back(self) -> None:
+        """No session shows it; it is waited for like a snapshot, without fruitless vacuums."""
+        with PostgresServer(options={"max_prepared_transactions": "2"}) as server:
+            store = PostgresStore(server.create_database("prepared"))
+            with psycopg.connect(store._dsn, autocommit=True) as session:
+                session.execute("CREATE TABLE q AS SELECT n, 0 AS v FROM generate_series(1, 100) n")
+                session.execute("BEGIN")
+                session.execute("UPDATE q SET v = 1 WHERE n = 1")
+                session.execute("PREPARE TRANSACTION 'waiting'")
+                service, passes = Vacuum(store, dead_min=10), []
+                for _ in range(6):
+                    session.execute("UPDATE q SET v = v + 1 WHERE n > 1")
+                    session.execute("SELECT pg_stat_force_next_flush()")
+                    passes.append(service.run_once())
+                assert passes == [1, 0, 0, 0, 0, 0]
+                session.execute("ROLLBACK PREPARED 'waiting'")
+                assert service.run_once() == 1
+            store.close()
 
     def test_pauses_for_a_session_it_cannot_see(
         self, harness: Harness, monkeypatch: pytest.MonkeyPatch

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 import pytest
 
 from penstock.bus.records import Subscription, Topic
 from penstock.cli.root import cli
+from penstock.core.errors import StoreUnavailable
 from penstock.core.ids import encode
 from penstock.web.build import ACTIONS
 from tests.kits.client_harness import Harness
@@ -41,6 +43,31 @@ def test_replay_is_previewed_done_once_and_reported(served: ServedApi) -> None:
     assert served.harness.counts("runs") == runs
     found = served.harness.client.dead_letters.get(dead).dead_letter
     assert found.resolved_by == "key:operator"
+
+
+def test_an_action_whose_response_was_lost_is_not_repeated(
+    served: ServedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost after the commit; sending the shown form again changes nothing."""
+    scene(served.harness, "acme")
+    browser, store = Browser(served), type(served.harness.store)
+    preview = browser.get("/do/silence?customer=acme")
+    write = store.write
+
+    def commit_then_fail(self: Any, body: Any, **more: Any) -> NoReturn:
+        write(self, body, **more)
+        raise StoreUnavailable("the connection was lost", ambiguous=True)
+
+    before = served.harness.counts("silences")
+    with monkeypatch.context() as lost:
+        lost.setattr(store, "write", commit_then_fail)
+        shown = browser.submit(preview, reason="x", lasts="1h")
+    assert "the connection was lost" in shown.text
+    after = served.harness.counts("silences")
+    assert after != before
+    again = browser.submit(shown, reason="x", lasts="1h")
+    assert "This was done already, once." in again.text
+    assert served.harness.counts("silences") == after
 
 
 def test_all_that_match_are_replayed_and_the_refused_are_named(served: ServedApi) -> None:

@@ -148,6 +148,14 @@ def test_pages_without_a_database_try_again(
             assert "10.0.0.1" not in shown.text
             assert_safe(shown)
         served.harness.clock.advance(seconds=60)
+    # A form is not sent again by itself; an action has a key under which it is executed once.
+    shown = browser.post("/do/pause", {"reason": "x"}, Accept="text/html,*/*;q=0.8")
+    assert (shown.status, shown.heading) == (503, "The database cannot be reached")
+    assert "Reload this page to send the form again" in shown.text
+    assert "Nothing was changed" not in shown.text
+    assert shown.headers["retry-after"] == "5"
+    assert "refresh" not in shown.headers
+    assert_safe(shown)
     for path, accept in (
         ("/", "*/*"), ("/", "application/json, text/html"), ("/api/v1/pauses", "text/html"),
     ):  # fmt: skip

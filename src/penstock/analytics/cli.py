@@ -303,7 +303,7 @@ def end_to_end(app: App, /, **given: Any) -> None:
 
 
 def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{share:.1%}"
+    return None if share is None else output.format_share(share, 1)
 
 
 def _duration(value: timedelta | None) -> str | None:

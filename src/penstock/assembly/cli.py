@@ -12,12 +12,14 @@ import contextlib
 import gc
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -68,6 +70,30 @@ class _Started(NamedTuple):
     """URL at which a process without an API serves its metrics."""
 
 
+class _PipelinesCommand(Command):
+    """Suggests `--pipelines` for files and modules that are passed as arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; the error for pipelines without their option has the whole option."""
+        typed = list(args)  # click empties its list
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if type(error) is not click.UsageError:
+                raise
+            given, extra, _ = self.make_parser(ctx).parse_args(args=typed)
+            if not extra or not all(_is_target(one) for one in extra):
+                raise
+            targets = shlex.quote(",".join([*(given.get("pipelines") or ()), *extra]))
+            text = f"{error.format_message()}. Did you mean --pipelines {targets}?"
+            raise click.UsageError(text, ctx) from None
+
+
+def _is_target(word: str) -> bool:
+    """Return whether an argument looks like a file or a module of pipelines."""
+    return "." in word or ":" in word or Path(f"{word}.py").is_file()
+
+
 RELOAD = click.option(
     "--reload",
     is_flag=True,
@@ -75,7 +101,7 @@ RELOAD = click.option(
 )
 
 
-@click.command("up", cls=Command)
+@click.command("up", cls=_PipelinesCommand)
 @setting_options(
     "pipelines", "pool", "worker_slots", "api_host", "api_port", "pubsub_port", "pubsub_project"
 )
@@ -93,7 +119,7 @@ def up(app: App, /, *, no_api: bool, reload: bool, **given: Any) -> None:
     _serve(app, settings, parts)
 
 
-@click.command("api", cls=Command)
+@click.command("api", cls=_PipelinesCommand)
 @setting_options("pipelines", "api_host", "api_port", "pubsub_port", "pubsub_project")
 @click.pass_obj
 def api(app: App, /, **given: Any) -> None:
@@ -105,7 +131,7 @@ def api(app: App, /, **given: Any) -> None:
     serve_api(app, settings)
 
 
-@click.command("worker", cls=Command)
+@click.command("worker", cls=_PipelinesCommand)
 @setting_options("pipelines", "pool", "worker_slots", "metrics_port")
 @RELOAD
 @click.pass_obj
@@ -122,7 +148,7 @@ def worker(app: App, /, *, reload: bool, **given: Any) -> None:
     _serve(app, settings, _Parts(command="worker", worker=True, reload=reload))
 
 
-@click.command("scheduler", cls=Command)
+@click.command("scheduler", cls=_PipelinesCommand)
 @setting_options("pipelines", "metrics_port")
 @click.pass_obj
 def scheduler(app: App, /, **given: Any) -> None:

@@ -51,6 +51,7 @@ from penstock.bus.delivery_sweeper import DeliverySweeper
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import InvalidInput
 from penstock.core.naming import HTTP_POOL
 from penstock.db.store import Store, StoreView, Transactions
 from penstock.detection.monitor import Monitor
@@ -118,7 +119,7 @@ __all__ = [
     "development_key",
     "endpoint_problems",
     "find_subscriptions_without_dead_letters",
-    "find_unknown_warehouses",
+    "find_warehouse_problems",
     "inline_worker",
     "load_pipelines",
     "push_problems",
@@ -220,19 +221,48 @@ def find_subscriptions_without_dead_letters(store: Transactions) -> list[str]:
     return store.read(subscriptions_without_dead_letters)
 
 
-def find_unknown_warehouses(store: Transactions, settings: Settings) -> dict[str, list[str]] | None:
-    """Return the names of warehouses that have no address in the settings, with the pipelines that
-    query them; None if no pipeline queries a warehouse by its name.
+class WarehouseProblems(NamedTuple):
+    """What keeps gates from querying data, with the pipelines concerned.
+
+    unknown: names that have no address in the settings. unusable: what is wrong with an address or
+    its library, and the fix. absent: pipelines whose gates need tables of no warehouse.
+    """
+
+    unknown: dict[str, list[str]]
+    unusable: dict[tuple[str, str], list[str]]
+    absent: list[str]
+
+
+def find_warehouse_problems(store: Transactions, settings: Settings) -> WarehouseProblems | None:
+    """Examine the warehouses that pipelines query; None if no pipeline queries one.
+
+    No warehouse is opened.
     """
     # Imported here because most commands probe nothing.
-    from penstock.probes.warehouses import is_name, warehouses_used
+    from penstock.probes.warehouses import (
+        is_name,
+        lacks_warehouse,
+        open_warehouse,
+        warehouses_used,
+    )
 
     known = parse_named_addresses(settings.warehouses, "warehouses")
-    used: dict[str, list[str]] = {}
-    for _, pipeline, _, definition, *_ in store.read(pipeline_list):
-        for name in filter(is_name, warehouses_used(json.loads(definition))):
-            used.setdefault(name, []).append(pipeline)
-    return {name: used[name] for name in sorted(used.keys() - known.keys())} if used else None
+    found, is_used = WarehouseProblems({}, {}, []), False
+    for _, pipeline, _, text, *_ in store.read(pipeline_list):
+        definition = json.loads(text)
+        if lacks_warehouse(definition):
+            found.absent.append(pipeline)
+        for used in sorted(warehouses_used(definition)):
+            is_used = True
+            if is_name(used) and used not in known:
+                found.unknown.setdefault(used, []).append(pipeline)
+                continue
+            try:
+                open_warehouse(known.get(used, used)).close()
+            except InvalidInput as error:
+                problem = f"expected {error.expected}, got {error.got}", error.fix or ""
+                found.unusable.setdefault(problem, []).append(pipeline)
+    return found if is_used or found.absent else None
 
 
 def find_durability_warnings(store: Transactions) -> list[str]:

@@ -28,6 +28,7 @@ from penstock.assembly.settings import (
     setting_named,
 )
 from penstock.cli.completion import add_completion
+from penstock.cli.layout.help_text import HelpContext
 from penstock.cli.typed_words import in_typed_words
 from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
@@ -40,6 +41,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
 DEFAULT_FILE = "penstock.toml"
+SUMMARY_MAX = 300
+"""Maximum length of a command's summary in the help of its group."""
 
 
 class App:
@@ -130,11 +133,16 @@ class App:
             print_text()
 
     def emit_page(
-        self, page: Page[R], columns: Mapping[str, Callable[[R], object]], *, empty: str
+        self,
+        page: Page[R],
+        columns: Mapping[str, Callable[[R], object]],
+        *,
+        empty: str,
+        secondary: Sequence[str] = (),
     ) -> None:
         """Print a list: as a table of these columns, or in the format and columns of the options.
 
-        `empty` is the hint for a list without rows.
+        `empty` is the hint for a list without rows; `secondary` is that of `print_table`.
         """
         # Imported here because help does not need it.
         from penstock.cli.output import print_table
@@ -144,7 +152,7 @@ class App:
                 self.hint(empty)
                 return
             rows = [[cell(item) for cell in columns.values()] for item in page.items]
-            print_table(tuple(columns), rows)
+            print_table(tuple(columns), rows, secondary=secondary)
             self.hint_more(page)
 
         self.emit(page, print_text)
@@ -239,8 +247,9 @@ def _names(setting: str) -> tuple[str, str]:
 def _attributes(name: str) -> dict[str, Any]:
     """Return click's attributes for the option of a setting, from its declaration."""
     setting = setting_named(name)
+    default = f"default: {setting.default}; " if setting.default not in ("", ()) else ""
     found: dict[str, Any] = {
-        "help": f"{setting.help}  [env: {setting.variable}]",
+        "help": f"{setting.help}  [{default}env: {setting.variable}]",
         "metavar": setting.metavar,
         "type": int if setting.kind == "int" else str,
     }
@@ -279,6 +288,8 @@ def _global_options() -> list[click.Option]:
 
 class _Global(click.Command):
     """Base of all commands: adds the global options and lists them in their own help section."""
+
+    context_class = HelpContext
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -371,6 +382,18 @@ class Group(_Global, click.Group):
     command_class = Command
     instead: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """What to suggest for words that are no commands, where the closest name would mislead."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with its whole first sentence; click would cut it to one line."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        lines = [
+            (name, command.get_short_help_str(SUMMARY_MAX))
+            for name, command in found
+            if command is not None and not command.hidden
+        ]
+        if lines:
+            with formatter.section("Commands"):
+                formatter.write_dl(lines)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -5,6 +5,7 @@ Every error names the field, what was expected and how to fix it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tomllib
@@ -68,7 +69,7 @@ class JsonObject(ParamType):
             text = read_text(Path(text[1:]), field)
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(field, "a JSON object", value, f"{error}.") from None
         if not isinstance(found, dict):
             raise InvalidInput(field, 'a JSON object such as {"region": "eu"}', value)
@@ -83,10 +84,9 @@ class Minutes(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> float:
         """Return the number of minutes."""
         field = (param.name if param is not None else None) or "minutes"
-        try:
-            return float(value)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            number = float(value)
+            return int(number) if number.is_integer() else number
         try:
             minutes = parse_duration(str(value), field) / MINUTE
         except InvalidInput:
@@ -155,7 +155,7 @@ def parse_pairs(given: Sequence[str], field: str) -> dict[str, Any]:
             raise InvalidInput(field, "key=value", item, 'For example --param region="eu-west-1".')
         try:
             found[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = value
     return found
 
@@ -216,7 +216,7 @@ def _toml(path: Path, text: str, field: str) -> list[tuple[str, Any]]:
 def _json_objects(path: Path, text: str, field: str) -> list[tuple[str, Any]]:
     try:
         found = json.loads(text)
-    except ValueError as whole:
+    except (ValueError, RecursionError) as whole:
         lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
         if len(lines) < 2:
             raise InvalidInput(field, "JSON or JSON lines", str(path), f"{whole}.") from None
@@ -224,7 +224,7 @@ def _json_objects(path: Path, text: str, field: str) -> list[tuple[str, Any]]:
         for n, line in lines:
             try:
                 items.append((f"line {n}", json.loads(line)))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 fix = f"line {n}: {error}."
                 raise InvalidInput(field, "JSON or JSON lines", str(path), fix) from None
         return items

@@ -17,9 +17,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     r"""Print the script that completes commands, options, ids and names in a shell.
 
     \b
-    bash  add to ~/.bashrc:                     eval "$(penstock completion bash)"
-    zsh   add to ~/.zshrc:                      eval "$(penstock completion zsh)"
-    fish  add to ~/.config/fish/config.fish:    penstock completion fish | source
+    bash  add to ~/.bashrc:                   eval "$(penstock completion bash)"
+    zsh   add to ~/.zshrc:                    eval "$(penstock completion zsh)"
+    fish  add to ~/.config/fish/config.fish:  penstock completion fish | source
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -145,7 +145,8 @@ def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:
 
 
 def _sentence(message: str) -> str:
-    """Return a message of click in plain words and with a full stop: the fix follows it."""
+    """Return a message of click as one line in plain words, with a full stop for the fix."""
+    message = re.sub(r"\s*\n\s*", " ", message)
     for theirs, plain in _NOT_A_NUMBER.items():
         message = message.replace(theirs, plain)
     return message if message.endswith((".", "?", "!")) else f"{message}."

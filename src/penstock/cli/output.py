@@ -7,7 +7,6 @@ imported when the first table is printed.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.layout.fitting import EMPTY, FittedTable, fit_table
 from penstock.core.clock import (
     DAY,
     HOUR,
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TABLE_WIDTH = 5_000
-GAP = 2  # what rich puts between columns
-CELL_MIN = 6
-_ID = re.compile(r"[a-z]{2,6}_[0-9a-z]{8,13}")
 COLOURS = {
     "COMPLETED": "green", "FAILED": "red", "TIMEOUT": "red", "CANCELLED": "yellow",
     "EXPIRED": "red",
@@ -88,54 +85,35 @@ def markup_state(word: str) -> str:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str = "",
+    secondary: Sequence[str] = (),
 ) -> None:
-    """Print a table with one line per row; on a terminal, cut long texts to its width."""
+    """Print a table with one line per row; on a terminal, fitted to its width.
+
+    A terminal that is too narrow gets the table without columns named in `secondary`.
+    """
     # Imported here because importing rich takes 100 ms.
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="bold", title=title or None,
-                 title_justify="left", title_style="bold")  # fmt: skip
-    texts = [["-" if value in (None, "") else escape_control(str(value)) for value in row]
+    texts = [[EMPTY if value in (None, "") else escape_control(str(value)) for value in row]
              for row in rows]  # fmt: skip
+    shown = FittedTable(list(columns), texts)
     if sys.stdout.isatty():
-        texts = fit_cells(columns, texts, shutil.get_terminal_size().columns)
-    for column in columns:
+        width = shutil.get_terminal_size().columns
+        shown = fit_table(columns, texts, width, secondary)
+    made = Table(box=None, pad_edge=False, padding=(0, shown.gap, 0, 0), header_style="bold",
+                 title=title or None, title_justify="left", title_style="bold")  # fmt: skip
+    for column in shown.columns:
         made.add_column(column, no_wrap=True)
-    for row in texts:
+    for row in shown.rows:
         made.add_row(*map(_cell, row))
     wide = console(TABLE_WIDTH)
     with wide.capture() as drawn:
         wide.print(made)
     click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
-
-
-def fit_cells(columns: Sequence[str], rows: list[list[str]], width: int) -> list[list[str]]:
-    """Return the cells, the longest texts cut with `…` until a row fits the width.
-
-    Ids, which people copy, and headers are not cut; a table that still does not fit is printed
-    unchanged.
-    """
-    widths = [max(map(len, (name, *(row[n] for row in rows)))) for n, name in enumerate(columns)]
-    least = [
-        max(len(name), *(len(row[n]) if _ID.fullmatch(row[n]) else 0 for row in rows), CELL_MIN)
-        for n, name in enumerate(columns)
-    ]
-    over = sum(widths) + GAP * (len(columns) - 1) - width
-    while over > 0:
-        spare = {n: widths[n] - least[n] for n in range(len(columns)) if widths[n] > least[n]}
-        if not spare:
-            break
-        widest = max(spare, key=lambda n: widths[n])
-        others = [widths[n] for n in spare if n != widest]
-        cut = min(over, spare[widest], max(1, widths[widest] - max(others, default=0)))
-        widths[widest] -= cut
-        over -= cut
-    return [[_cut(text, widths[n]) for n, text in enumerate(row)] for row in rows]
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def print_facts(pairs: Sequence[tuple[str, object]]) -> None:
@@ -180,6 +158,11 @@ def console(width: int | None = None) -> Console:
 def plural(n: int, word: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 run`, `2,000 runs`."""
     return f"{n:,} {word if n == 1 else many or word + 's'}"
+
+
+def format_share(share: float, decimals: int = 0) -> str:
+    """Return a fraction as a percentage: `97.5 %`."""
+    return f"{100 * share:.{decimals}f} %"
 
 
 def first_line(text: str | None, limit: int = 80) -> str:

@@ -57,5 +57,5 @@ def _encoded(part: str) -> str:
 
 
 def _decoded(part: str) -> str:
-    raw = _ENCODED.sub(lambda found: bytes([int(found[1], 16)]), part.encode())
+    raw = _ENCODED.sub(lambda found: bytes([int(found[1], 16)]), part.encode(errors="replace"))
     return raw.decode(errors="replace")

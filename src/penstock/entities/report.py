@@ -139,6 +139,8 @@ def split_result(text: str | None) -> tuple[str | None, EntityReport | None]:
         return text, None
     try:
         given: Any = msgspec.json.decode(text)
+    except RecursionError:
+        return text, EntityReport(unknown="reported a result that is nested too deeply to read")
     except msgspec.DecodeError:
         return text, None
     if not isinstance(given, dict) or (
@@ -147,7 +149,10 @@ def split_result(text: str | None) -> tuple[str | None, EntityReport | None]:
         return text, None
     report = _report_of(given.get(CHANGED), given.get(EVERYTHING))
     given[CHANGED] = report.counts
-    return json.dumps(given, ensure_ascii=False), report
+    try:
+        return json.dumps(given, ensure_ascii=False), report
+    except RecursionError:  # encoding nests less deeply than decoding
+        return text, report
 
 
 def _report_of(listed: Any, everything: Any) -> EntityReport:

@@ -144,7 +144,8 @@ def _show(found: LimitDetail, now: int) -> None:
             ("in queue", limit.waiting),
             ("runs waiting", limit.waiting_runs),
             ("waits", f"p50 {_seconds(waits.p50)}, p95 {_seconds(waits.p95)}, p99 "
-             f"{_seconds(waits.p99)}; {waits.contention:.0%} waited" if waits.measured else None),
+             f"{_seconds(waits.p99)}; {output.format_share(waits.contention)} waited"
+             if waits.measured else None),
         ]
     )  # fmt: skip
     if found.holders:

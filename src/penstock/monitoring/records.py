@@ -221,7 +221,7 @@ class OutboxBacklog(Record):
     """Messages of the outbox that have not been published."""
 
     waiting: int
-    """Number of messages that have not been published."""
+    """Number of messages that have not been published; 100000 means 100000 or more."""
     oldest_at: Time | None
     """Time at which the oldest of these messages was written; null if there is none."""
 

@@ -65,11 +65,15 @@ def show(app: App, name: str) -> None:
 @click.argument("targets", nargs=-1, metavar="[MODULE OR FILE]…")
 @click.pass_obj
 def register(app: App, targets: tuple[str, ...]) -> None:
-    """Register pipelines without starting a worker; creates a missing database."""
+    """Register pipelines without starting a worker; creates a missing database.
+
+    Several modules or files can be separated by spaces or commas.
+    """
     # Imported here because only this command imports users' modules and opens the store.
     from penstock.assembly.process import load_pipelines
 
-    settings = app.database_settings(pipelines=targets or None)
+    listed = tuple(part for one in targets for part in one.split(","))
+    settings = app.database_settings(pipelines=listed or None)
     if not settings.pipelines:
         fix = "penstock pipelines register my_pipelines.py, or set PENSTOCK_PIPELINES."
         raise InvalidInput("pipelines", "a module or file that declares pipelines", None, fix)

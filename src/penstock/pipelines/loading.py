@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.pipelines.declare.pipeline import Pipeline
 
 FIELD = "pipelines"
@@ -31,7 +31,10 @@ def load_pipelines(targets: Sequence[str]) -> list[Pipeline]:
     found: dict[str, tuple[Pipeline, str]] = {}
     for target in targets:
         for pipeline in _pipelines_of(target):
-            pipeline.check()
+            try:
+                pipeline.check()
+            except DeclarationError as error:
+                raise DeclarationError(f"{target}: {error.message}") from None
             earlier = found.get(pipeline.name)
             if earlier is not None and earlier[0] is not pipeline:
                 fix = f"It is declared in {earlier[1]} and in {target}: rename one."

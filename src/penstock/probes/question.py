@@ -39,6 +39,8 @@ from penstock.probes.timestamps import days_before, parse_timestamp
 
 DAYS_PER_STATEMENT: Final = 400
 """Maximum number of columns per result; the lowest limit among the databases is 1,664."""
+ROWS_END: Final = 2**63
+"""Bound of expected rows: a column of the store holds less."""
 FAULTS_MAX: Final = 1_000
 
 
@@ -252,8 +254,9 @@ def _expected(
 def _whole(value: Any, what: str) -> int:
     """Return a count that user code returned, rounded up."""
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
-        raise ProbeFailed(f"{what} must return a number of at least 0, got {short_repr(value)}")
+    if not is_number or not 0 <= value < ROWS_END:  # also NaN
+        expected = f"a number of at least 0 and below {ROWS_END:,}"
+        raise ProbeFailed(f"{what} must return {expected}, got {short_repr(value)}")
     rows: int = math.ceil(value)
     return rows
 

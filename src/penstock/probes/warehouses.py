@@ -47,6 +47,18 @@ def warehouses_used(definition: Mapping[str, Any]) -> set[str]:
     return {one for one in found if one}
 
 
+def lacks_warehouse(definition: Mapping[str, Any]) -> bool:
+    """Return whether a gate of a registered pipeline needs a table of no warehouse."""
+    if from_json(PipelineSettings, definition).warehouse:
+        return False
+    return any(
+        not dependency.warehouse
+        for phase in definition["phases"]
+        for given in phase["processors"]
+        for dependency in from_json(ProcessorSettings, given).needs
+    )
+
+
 def is_name(warehouse: str) -> bool:
     """Return whether a warehouse is given by a name, whose address is a setting."""
     return ":" not in warehouse

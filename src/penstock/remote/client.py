@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
+import msgspec
+
 from penstock.client import UseCaseGroups
 from penstock.core.clock import MINUTE, SECOND, from_datetime
 from penstock.core.errors import ApiError, InvalidInput
@@ -92,7 +94,8 @@ class RemoteClient(UseCaseGroups):
         """Return the server's time in microseconds, to the second."""
         if self.transport.server_now is None:
             self.transport.call("GET", "/healthz")
-        assert self.transport.server_now is not None, "every response has a Date header"
+        if self.transport.server_now is None:
+            raise ApiError(f"{self.transport.url} sends no valid Date. Is it a Penstock API?")
         return self.transport.server_now
 
 
@@ -173,11 +176,17 @@ def request(transport: Transport, route: ApiRoute, arguments: Mapping[str, Any])
     except InvalidInput as error:
         error.rename({wire: name for name, wire in binding.wire_names.items()})
         raise
-    if route.ndjson is not None:
-        return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
-    if binding.result is None or binding.result is type(None):
+    if route.ndjson is None and (binding.result is None or binding.result is type(None)):
         return None
-    result = decode_record(response, binding.result)
+    try:
+        if route.ndjson is not None:
+            return [decode_record(line, route.ndjson.outcome) for line in response.splitlines()]
+        result = decode_record(response, binding.result)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(
+            f"{transport.url} returned a response that is not of this version's API ({error}). "
+            "Is it a Penstock API, and of the same version?"
+        ) from None
     return getattr(result, binding.result_field) if binding.result_field else result
 
 

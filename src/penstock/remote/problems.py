@@ -48,7 +48,7 @@ def error_from_code(code: str, message: str, detail: dict[str, Any]) -> Penstock
 def _parsed(body: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and "code" in found else None
 

@@ -244,7 +244,8 @@ class Transport:
             raise ApiError(f"{self.url} returned {response.status}: redirects are not followed.")
         date = response.headers.get("date")
         if date is not None:
-            self.server_now = from_datetime(parsedate_to_datetime(date))
+            with contextlib.suppress(ValueError):  # a date that is none is ignored
+                self.server_now = from_datetime(parsedate_to_datetime(date))
         return response
 
     def _take_idle(self) -> HTTPConnection | None:

@@ -57,9 +57,20 @@ class ConfigInput:
     jitter_us: int = 0
     is_active: bool = True
 
-    def starts_the_same(self, other: ConfigInput) -> bool:
-        """Return whether both start the same pipeline at the same times with the same input."""
-        return _starts(self) == _starts(other)
+    @property
+    def start_key(self) -> tuple[object, ...]:
+        """What decides when a config starts and with which input; equal for duplicates."""
+        return (
+            self.pipeline,
+            self.provider,
+            self.domain,
+            self.cadence,
+            self.timezone,
+            self.event_topic,
+            self.event_filter,
+            self.event_mapping,
+            self.parameters,
+        )
 
 
 FIELDS = (
@@ -127,21 +138,6 @@ def parse_config_input(given: Mapping[str, Any], base: ConfigInput | None = None
         is_active=_flag(given, "is_active", draft.is_active),
     )
     return _with_schedule(given, draft)
-
-
-def _starts(draft: ConfigInput) -> tuple[object, ...]:
-    """Return the fields that decide when a config starts, and with which input."""
-    return (
-        draft.pipeline,
-        draft.provider,
-        draft.domain,
-        draft.cadence,
-        draft.timezone,
-        draft.event_topic,
-        draft.event_filter,
-        draft.event_mapping,
-        json.loads(draft.parameters),
-    )
 
 
 def _with_schedule(given: Mapping[str, Any], draft: ConfigInput) -> ConfigInput:

@@ -234,7 +234,9 @@ class BulkOutcome(Record, omit_defaults=True):
     status: Literal["created", "refused", "checked"]
     """`created`, `refused` if the item is invalid, or `checked` for a valid item of a dry run."""
     config_id: str | None = None
-    """Id of the created config; absent unless it was created."""
+    """Id of the created config. In a dry run, the id of an active config of the customer that has
+    the same schedule and parameters; absent if there is none.
+    """
     config: StoredConfig | None = None
     """The created config; present only with `with_configs`."""
     code: str | None = None

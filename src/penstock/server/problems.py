@@ -123,7 +123,7 @@ async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, PenstockError)
     response, site = error_response(error, request_id_of(request)), request.app.state.site
     is_temporary = isinstance(error, StoreUnavailable | StoreBusy)
-    if is_temporary and site is not None and _is_person(request):
+    if is_temporary and site is not None and _is_person(request, "GET", "POST"):
         shown: Response = site.unavailable(request, is_busy=isinstance(error, StoreBusy))
         return shown
     return response
@@ -169,9 +169,12 @@ async def _absent_page(request: Request) -> Response:
     return shown
 
 
-def _is_person(request: Request) -> bool:
-    """Return whether a browser requests a page, not the API, and does not prefer JSON."""
-    is_page = request.method == "GET" and not request.url.path.startswith("/api/")
+def _is_person(request: Request, *methods: str) -> bool:
+    """Return whether a browser requests a page, not the API, and does not prefer JSON.
+
+    methods: those that count, by default only GET; a POST sends a form of the dashboard.
+    """
+    is_page = request.method in (methods or ("GET",)) and not request.url.path.startswith("/api/")
     preferred, is_html, _ = request.headers.get("accept", "").partition("text/html")
     return is_page and bool(is_html) and "json" not in preferred
 

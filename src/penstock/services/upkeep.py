@@ -226,10 +226,11 @@ class Vacuum:
     """Service that vacuums tables as soon as they have many dead rows that can be removed.
 
     A queue table turns over within seconds, and PostgreSQL's autovacuum checks it once a minute.
-    While another session holds a snapshot, a second vacuum would remove nothing, so the service
-    waits until the horizon moves. If it lacks permission to see that session, it detects this from
-    vacuums that removed few rows although the horizon moved, and pauses longer after each. A single
-    one proves nothing: a query of a second that was running holds back as much under full load.
+    While a session, a standby or a prepared transaction holds a snapshot, a second vacuum would
+    remove nothing, so the service waits until the horizon moves. If it cannot see what holds it, it
+    detects this from vacuums that removed few rows although the horizon moved, and pauses longer
+    after each. A single one proves nothing: a query of a second that was running holds back as much
+    under full load.
     """
 
     name = "vacuum"

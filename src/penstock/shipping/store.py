@@ -51,6 +51,14 @@ _READS: Final = {
     "phase_completion_log": "ship_phase_completion_log",
 }
 """The statement that reads each log."""
+_BACKLOGS: Final = {
+    "config_audit": "ship_backlog_config_audit",
+    "dependency_check_log": "ship_backlog_dependency_check_log",
+    "execution_log": "ship_backlog_execution_log",
+    "history": "ship_backlog_history",
+    "phase_completion_log": "ship_backlog_phase_completion_log",
+}
+"""The statement that counts the rows of each log that a sink lacks."""
 _FIRSTS: Final = {
     "config_audit": "ship_first_config_audit",
     "dependency_check_log": "ship_first_dependency_check_log",
@@ -201,9 +209,8 @@ def backlog(tx: Tx, table: ShippedTable, position: int) -> tuple[int, Micros | N
         _, entries, sealed_at = one(tx.rows("seals_after", {"block": position}))
         return int(entries), sealed_at
     params = {"after": position, "until": tx.now(), "n": BACKLOG_MAX}
-    rows = tx.rows(_READS[table.name], params)
-    at = table.index(table.dated_by)
-    return len(rows), min((row[at] for row in rows), default=None)
+    count, oldest_at = one(tx.rows(_BACKLOGS[table.name], params))
+    return int(count), oldest_at
 
 
 def prunable_until(tx: Tx, sink: str) -> dict[str, Micros]:

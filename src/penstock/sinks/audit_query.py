@@ -67,7 +67,7 @@ def _check_statement(duckdb: Any, text: str) -> None:
     expected = "one SELECT statement"
     try:
         found = duckdb.extract_statements(text)
-    except duckdb.Error as error:
+    except (duckdb.Error, TypeError) as error:  # TypeError: text that is not UTF-8
         raise InvalidInput("query", expected, text[:80], str(error)) from None
     kinds = [statement.type.name for statement in found]
     if kinds != ["SELECT"]:

@@ -133,7 +133,7 @@ def _read(app: App, limit: int, given: dict[str, Any]) -> Page[Slo]:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+    return "" if share is None else output.format_share(share)
 
 
 def _print(app: App, page: Page[Slo]) -> None:

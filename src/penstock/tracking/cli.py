@@ -86,6 +86,7 @@ def print_found(found: SearchResult) -> None:
         [one.kind, one.id, one.customer or "", one.state or "", one.name, one.command]
         for one in found.items
     ]
-    output.print_table(("KIND", "ID", "CUSTOMER", "STATE", "NAME", "COMMAND"), rows)
+    columns = ("KIND", "ID", "CUSTOMER", "STATE", "NAME", "COMMAND")
+    output.print_table(columns, rows, secondary=["ID"])  # a command contains the id
     if found.has_more:
         click.echo("More objects match: enter a longer text, or choose a --kind.")

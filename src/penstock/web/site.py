@@ -120,15 +120,20 @@ class Site:
     def unavailable(self, request: Request, *, is_busy: bool) -> Response:
         """Return the page shown while the database does not respond; needs no database.
 
-        It has no navigation, because the session may not have been found.
+        It has no navigation, because the session may not have been found. A page loads itself
+        again; a form is sent again only by the person.
         """
+        is_form = request.method == "POST"
         values = {
             "title": f"The database {'is busy' if is_busy else 'cannot be reached'}",
             "environment": self.environment,
             "seconds": RETRY_SECONDS,
+            "is_form": is_form,
         }
         response = html_response(request, render("unavailable.html", values), 503)
-        response.headers["Retry-After"] = response.headers["Refresh"] = str(RETRY_SECONDS)
+        response.headers["Retry-After"] = str(RETRY_SECONDS)
+        if not is_form:
+            response.headers["Refresh"] = str(RETRY_SECONDS)
         return response
 
     def release(self) -> None:

@@ -130,10 +130,30 @@ class TestAnotherCustomersRows:
         with pytest.raises(Conflict, match=fix) as refused:
             bound.gates.check("sales", "total", partition=DAY)
         assert "acme" not in str(refused.value)
+        with pytest.raises(Conflict, match="serves another customer") as refused:
+            bound.runs.submit(Submission(pipeline="sales", customer="bravo"))
+        assert "acme" not in str(refused.value)
+        with pytest.raises(Conflict, match="serves another customer") as refused:
+            bound.flows.trigger(FlowRequest(pipeline="sales", customer="bravo"))
+        assert "acme" not in str(refused.value)
         shop.trigger("acme", force=True)
         shop.declare(same_day("orders", shared=True))
         shop.trigger("bravo")
         assert shop.verdict("bravo")[0] == "PROCEED"
+
+    def test_the_refusal_names_both_customers(self, shop: Shop) -> None:
+        """To callers that are not bound to one of them; a similar name may be a typing error."""
+        shop.declare(same_day("orders"))
+        shop.trigger("default")
+        with pytest.raises(Conflict) as refused:
+            create_config(shop.client, "defualt", CONFIG)
+        assert str(refused.value).startswith(
+            "Pipeline sales serves customer default, and its needs (orders) count the rows of all "
+            "customers. Did you mean 'default'? For defualt, declare customer_column= "
+        )
+        with pytest.raises(Conflict) as refused:
+            shop.trigger("bravo")
+        assert "customers. For bravo, declare" in str(refused.value)
 
 
 class TestEmptyReference:

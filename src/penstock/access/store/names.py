@@ -23,6 +23,7 @@ from penstock.access.store.registry import (
     ProcessorRow,
     customer_ensure_many,
     customer_get,
+    customer_names,
     pipeline_claim,
     pipeline_list,
     pipeline_sole_get,
@@ -266,7 +267,10 @@ class NameResolver:
             return
         sole = pipeline_claim(tx, info.pipeline_key, customer_key)
         tx.after_commit(self.invalidate)
-        _check_sole_customer(info, sole, customer_key)
+        # A caller bound to one customer must not learn the name of another.
+        is_named = self._bound is None and sole != customer_key
+        names = customer_names(tx, [sole, customer_key]) if is_named else {}
+        _check_sole_customer(info, sole, customer_key, names)
 
     def pipelines(self) -> list[PipelineInfo]:
         """Return all registered pipelines, ordered by name, from the store."""
@@ -319,19 +323,29 @@ def check_sole_customer(tx: Tx, info: PipelineInfo, customer_key: CustomerKey | 
     For callers that change nothing; the others call `NameResolver.use_pipeline`.
     """
     if info.unowned_tables and info.sole_customer != customer_key:
-        _check_sole_customer(info, pipeline_sole_get(tx, info.pipeline_key), customer_key)
+        _check_sole_customer(info, pipeline_sole_get(tx, info.pipeline_key), customer_key, {})
 
 
 def _check_sole_customer(
-    info: PipelineInfo, sole: CustomerKey | None, customer_key: CustomerKey | None
+    info: PipelineInfo,
+    sole: CustomerKey | None,
+    customer_key: CustomerKey | None,
+    names: Mapping[CustomerKey, str],
 ) -> None:
-    if sole in (None, customer_key):
+    """`names`: ids of both customers, or empty if the caller may not know them."""
+    if sole is None or sole == customer_key:
         return
     tables = ", ".join(info.unowned_tables[:3])
     more = len(info.unowned_tables) - 3
+    other, own = names.get(sole), None if customer_key is None else names.get(customer_key)
+    served, fix = "another customer", "Declare"
+    if other is not None and own is not None:
+        is_near = bool(difflib.get_close_matches(own, [other], n=1))
+        served = f"customer {other}"
+        fix = f"{f'Did you mean {other!r}? ' if is_near else ''}For {own}, declare"
     raise Conflict(
-        f"Pipeline {info.name} serves another customer, and its needs ({tables}"
-        f"{f' and {more} more' if more > 0 else ''}) count the rows of all customers. Declare "
+        f"Pipeline {info.name} serves {served}, and its needs ({tables}"
+        f"{f' and {more} more' if more > 0 else ''}) count the rows of all customers. {fix} "
         "customer_column= on the pipeline or on these needs, or shared=True for data that all "
         "customers have in common, and register it again."
     )

@@ -83,7 +83,7 @@ class Settings:
     )
     pipelines: tuple[str, ...] = _setting(
         (),
-        "Modules or files that declare pipelines.",
+        "Modules or files that declare pipelines; separate several with commas.",
         flag="--pipelines",
         metavar="MODULE|FILE",
     )

@@ -131,6 +131,18 @@ SELECT max(cluster) FROM clusters;
 -- scope: system (no customer's rows)
 SELECT 0;
 
+-- name: seal_plan [postgres]
+-- Plan the reads of this transaction by indexes: other reads may scan, and without statistics, as
+-- in the first minutes of a partition, they would scan and sort the whole partition.
+-- scope: system (settings, no rows)
+SELECT set_config('enable_seqscan', 'off', true),
+    set_config('plan_cache_mode', 'force_generic_plan', true);
+
+-- name: seal_plan [sqlite]
+-- differs because SQLite has no such settings.
+-- scope: system (settings, no rows)
+SELECT 'off', 'force_generic_plan';
+
 -- name: seal_last
 -- The newest seal; `seal_lock` serializes sealers.
 -- scope: system (seals cover all customers)
@@ -198,9 +210,11 @@ DELETE FROM outbox WHERE outbox_id = :outbox_id
 RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
 
 -- name: outbox_count
--- Number of messages that wait for the outbox publisher.
+-- Number of messages that wait for the outbox publisher, up to a bound, and when the first was
+-- written.
 -- scope: system (operators)
-SELECT count(*), min(created_at) FROM outbox;
+SELECT (SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT 100000) AS waiting),
+    (SELECT created_at FROM outbox ORDER BY outbox_id LIMIT 1);
 
 -- fragment: alert_columns
 -- In the order of audit.rows.AlertRow.

@@ -84,6 +84,7 @@ def seal_read(tx: Tx, n: int) -> UnsealedBlock | None:
     Only `seal_write` needs a write transaction, so that hashing a block blocks no writer: what can
     be sealed never changes, and no entry can come before it any more.
     """
+    tx.rows("seal_plan")
     last = first(tx.rows("seal_last"))
     after_block, after_seq, after_xid, _, cluster = last or (0, 0, "0", "", 0)
     current = journal_cluster(tx)
@@ -264,6 +265,6 @@ def outbox_remove(tx: Tx, outbox_id: int) -> OutboxMessage | None:
 
 
 def outbox_count(tx: Tx) -> tuple[int, int | None]:
-    """Return the number of waiting messages and the creation time of the oldest."""
+    """Return the number of waiting messages, at most 100,000, and when the first was written."""
     row = one(tx.rows("outbox_count"))
     return row[0], row[1]

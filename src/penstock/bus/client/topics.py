@@ -15,7 +15,7 @@ from penstock.access.store.names import NameResolver
 from penstock.access.store.paging import Cursor, PageLimit, paged
 from penstock.bus.client.requests import topic_of
 from penstock.bus.from_rows import message_record, topic_detail_record, topic_record
-from penstock.bus.message import NewMessage
+from penstock.bus.message import NewMessage, TopicSpec
 from penstock.bus.records import MessageDetail, PublishResult, StoredTopic, Topic, TopicDetail
 from penstock.bus.rules import BATCH_MAX
 from penstock.bus.store.backlog import message_states
@@ -24,6 +24,8 @@ from penstock.bus.store.schemas import check_schema_settings
 from penstock.bus.store.topics import (
     SYSTEM,
     SubscriptionFilter,
+    TopicRow,
+    is_builtin,
     subscription_list,
     topic_declare,
     topic_delete,
@@ -33,13 +35,13 @@ from penstock.bus.store.topics import (
 )
 from penstock.bus.store.why_reads import message_fact
 from penstock.bus.why import why_message
+from penstock.core.clock import Micros
 from penstock.core.errors import AlreadyExists, InvalidInput, NotFound
 from penstock.core.ids import decode_or_not_found
-from penstock.core.naming import CustomerKey
+from penstock.core.naming import CustomerKey, TopicKey
 from penstock.core.records.parameters import Owner
 from penstock.core.records.record import Meta, Page, Wire
 from penstock.core.tracing.trace_context import CURRENT_TRACE, TRACEPARENT
-from penstock.db.dry_run import DryRunStore
 from penstock.db.store import Transactions, Tx
 from penstock.flows.explain.from_rows import cause_tree_record
 from penstock.flows.explain.records import CauseTree
@@ -153,23 +155,20 @@ class Topics:
     def get(self, name: TopicPath, *, customer: Owner = None) -> TopicDetail:
         """Return a topic with the names of its subscriptions."""
 
-        def body(tx: Tx) -> TopicDetail | None:
-            topic = topic_find(tx, name, self._customer_key(tx, customer))
+        def body(tx: Tx) -> TopicDetail:
+            owner = self._customer_key(tx, customer)
+            topic = topic_find(tx, name, owner)
+            if topic is None and (owner != SYSTEM or not is_builtin(tx, name)):
+                topic = topic_get(tx, name, owner)  # raises NotFound with the closest name
             if topic is None:
-                return None
+                # A built-in topic is stored when it is first used, not when it is read.
+                return topic_detail_record(_unused(name, tx.now()), [])
             wanted = SubscriptionFilter(
                 customer=topic.customer_key, topic=topic.topic_key, limit=_SUBSCRIPTIONS_MAX
             )
             return topic_detail_record(topic, subscription_list(tx, wanted))
 
-        found = self._store.read(body)
-        if found is not None:
-            return found
-        # A built-in topic is stored when it is first used, not when it is read.
-        unused = DryRunStore(self._store).write(
-            lambda tx: topic_get(tx, name, self._customer_key(tx, customer))
-        )
-        return topic_detail_record(unused, [])
+        return self._store.read(body)
 
     def delete(self, name: TopicPath, *, customer: Owner = None) -> None:
         """Delete a topic but keep its subscriptions and their backlogs; no new messages arrive."""
@@ -237,6 +236,12 @@ class Topics:
     def _customer_key(self, tx: Tx, customer: str | None) -> CustomerKey:
         number = self._names.customer_key(tx, customer)
         return SYSTEM if number is None else number
+
+
+def _unused(name: str, now: Micros) -> TopicRow:
+    """Return a built-in topic as it will be stored when it is first used."""
+    spec = TopicSpec(name=name)
+    return TopicRow(TopicKey(0), SYSTEM, name, spec.retention_us, now, "", "{}", None)
 
 
 def _traced(message: NewMessage) -> NewMessage:

@@ -214,7 +214,7 @@ def discard(app: App, /, dead_letter_ids: tuple[str, ...], reason: str, **given:
 
     \b
     penstock dlq discard dl_5m7t0c2d --reason "a test"
-    penstock dlq discard --subscription rosters --error POISON --reason "a test" --dry-run
+    penstock dlq discard --subscription rosters --error POISON --dry-run
     """
     with app.connect() as client:
         asked = _meant(client, dead_letter_ids, given)

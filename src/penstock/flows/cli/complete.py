@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -9,6 +10,8 @@ import click
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON
+from penstock.client import UseCaseGroups
+from penstock.core.fields import did_you_mean
 from penstock.flows.explain.records import FlowExplanation
 from penstock.flows.records import Completeness, CompletionReport
 
@@ -16,8 +19,10 @@ _OUTCOMES = {
     "taken": "Recorded in {flow_id}.",
     "opened": "Opened {flow_id}: no flow of this partition and mode was open.",
     "known": "Already recorded in {flow_id}: nothing changed.",
-    "dead": "The pipeline has no such processor: stored as dead letter {dead_letter_id}.",
+    "dead": "The pipeline has no such processor: stored as dead letter {dead_letter_id}.{hint}",
 }
+UNKNOWN = 1
+"""Exit code of a completion that no flow can record."""
 
 
 @click.command("complete", cls=Command)
@@ -47,10 +52,21 @@ def complete(app: App, /, **given: Any) -> None:
     """Report the completion of a processor that Penstock does not run.
 
     The newest open flow of the partition and mode records it and continues with the next phase. If
-    no flow is open, the next generation is opened.
+    no flow is open, the next generation is opened. A completion of an unknown processor is stored
+    as a dead letter, and the exit code is 1.
     """
     with app.connect() as client:
+        hint = ""
         if given["dry_run"]:
+            known = _processors(client, given["pipeline"])
+            if given["processor"] not in known:
+                hint = did_you_mean(given["processor"], known) or ""
+                text = (
+                    f"The pipeline has no such processor: nothing would record it. {hint}".strip()
+                )
+                app.emit({"flow_id": None, "would_open": False, "text": text},
+                         lambda: click.echo(text))  # fmt: skip
+                sys.exit(UNKNOWN)
             explanation = client.diagnostics.explain(
                 given["pipeline"],
                 given["partition"],
@@ -61,13 +77,26 @@ def complete(app: App, /, **given: Any) -> None:
             app.emit(would, lambda: click.echo(would["text"]))
             return
         receipt = client.flows.complete(_report(given))
+        if receipt.outcome == "dead":
+            hint = did_you_mean(given["processor"], _processors(client, given["pipeline"])) or ""
     text = _OUTCOMES[receipt.outcome]
     app.emit(
         receipt,
         lambda: click.echo(
-            text.format(flow_id=receipt.flow_id, dead_letter_id=receipt.dead_letter_id)
+            text.format(
+                flow_id=receipt.flow_id,
+                dead_letter_id=receipt.dead_letter_id,
+                hint=f" {hint}" if hint else "",
+            )
         ),
     )
+    if receipt.outcome == "dead":
+        sys.exit(UNKNOWN)
+
+
+def _processors(client: UseCaseGroups, pipeline: str) -> list[str]:
+    """Return the names of a pipeline's processors."""
+    return [one.processor for one in client.views.pipeline(pipeline).processors]
 
 
 def _would(explanation: FlowExplanation) -> dict[str, Any]:

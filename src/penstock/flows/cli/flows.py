@@ -73,6 +73,7 @@ def list_(app: App, /, **given: Any) -> None:
             "WITHOUT": lambda flow: output.first_line(", ".join(flow.missing)),
         },
         empty=f"{first}\nStart one: penstock trigger PIPELINE PARTITION",
+        secondary=("MODE", "OPENED", "GEN"),
     )
 
 
@@ -154,7 +155,7 @@ def _risk_text(flow: Flow) -> str | None:
     if flow.slo_miss_probability is None:
         return None
     by = output.format_time(flow.slo_at)
-    return f"{flow.slo_miss_probability:.0%} probability of ending after {by}"
+    return f"{output.format_share(flow.slo_miss_probability)} probability of ending after {by}"
 
 
 @flows.command("cancel")

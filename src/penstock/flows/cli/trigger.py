@@ -53,13 +53,16 @@ from penstock.flows.records import FlowPreview, FlowRequest, FlowTrigger
 @click.option("--dry-run", is_flag=True, help="Show what would be started; change nothing.")
 @click.pass_obj
 def trigger(app: App, /, **given: Any) -> None:
-    """Open a flow for a partition, or start one at a given phase.
+    r"""Open a flow for a partition, or start one at a given phase.
 
     With PHASE a new generation starts at that phase. Gates still apply: phases whose gate returns
     WAIT do not start, and `penstock explain` shows what they wait for. A new generation supersedes
     older open ones of the same partition and mode; the command names them first.
 
-    Preview the effect first: `penstock trigger nba 2025-12-31 predict --dry-run`.
+    Preview the effect first:
+
+    \b
+    penstock trigger nba 2025-12-31 predict --dry-run
     """
     wanted = _wanted(given)
     with app.connect() as client:

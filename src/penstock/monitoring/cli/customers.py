@@ -141,8 +141,9 @@ def _week(found: CustomerHealth) -> str:
     """Return the figures of the last seven days as text; empty without runs."""
     if found.success_7d is None:
         return ""
-    in_time = "" if found.sla_7d is None else f", {found.sla_7d:.1%} in time"
-    return f"{found.runs_7d} runs, {found.success_7d:.1%} completed{in_time}"
+    in_time = "" if found.sla_7d is None else f", {output.format_share(found.sla_7d, 1)} in time"
+    runs = output.plural(found.runs_7d, "run")
+    return f"{runs}, {output.format_share(found.success_7d, 1)} completed{in_time}"
 
 
 def _show(app: App, found: CustomerSettings, now: int) -> None:

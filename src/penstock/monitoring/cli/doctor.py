@@ -7,7 +7,7 @@ exit code is 1 if any check fails.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ SKEW_US = 5 * SECOND
 HUNG_US = 5 * MINUTE
 OLD_SNAPSHOT_US = MINUTE
 LOW_DISK_BYTES = 500_000_000
+NAMED_MAX = 10
+"""Maximum number of pipelines that a check names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,29 +334,41 @@ def _endpoints(client: Client, settings: Settings) -> CheckResult:
 
 
 def _warehouses(client: Client, settings: Settings) -> Iterator[CheckResult]:
-    """Check that the settings have the address of each warehouse that a pipeline names."""
+    """Check that gates can query the warehouses of their pipelines."""
     # Imported here because it loads the store.
-    from penstock.assembly.process import find_unknown_warehouses
+    from penstock.assembly.process import find_warehouse_problems
 
-    found = find_unknown_warehouses(client.store, settings)
+    found = find_warehouse_problems(client.store, settings)
     if found is None:
         return
-    if not found:
-        yield CheckResult("warehouses", "OK", "every named warehouse has an address")
-        return
-    named = [
-        f"{name} (pipeline{'s' if len(pipelines) > 1 else ''} {', '.join(pipelines)})"
-        for name, pipelines in found.items()
-    ]
-    it = "it" if len(found) == 1 else "them"
+    if not any(found):
+        yield CheckResult("warehouses", "OK", "every warehouse has an address and its library")
+    if found.unknown:
+        yield _unknown_warehouses(found.unknown)
+    for (problem, fix), pipelines in found.unusable.items():
+        yield CheckResult("warehouses", "WARN", f"{_named(pipelines)}: {problem}", fix or None)
+    if found.absent:
+        says = f"{_named(found.absent)}: gates need tables, but no warehouse is declared to query"
+        fix = "Declare warehouse= on the pipeline or on each need, and register it again."
+        yield CheckResult("warehouses", "WARN", says, fix)
+
+
+def _named(pipelines: Sequence[str]) -> str:
+    more = f" and {len(pipelines) - NAMED_MAX} more" if len(pipelines) > NAMED_MAX else ""
+    return f"pipeline{'s' if len(pipelines) > 1 else ''} {', '.join(pipelines[:NAMED_MAX])}{more}"
+
+
+def _unknown_warehouses(unknown: Mapping[str, list[str]]) -> CheckResult:
+    named = [f"{name} ({_named(pipelines)})" for name, pipelines in sorted(unknown.items())]
+    it = "it" if len(unknown) == 1 else "them"
     says = f"the settings have no address for {'; '.join(named)}: gates cannot query {it}"
-    missing = [f"{name}=postgresql://…" for name in found]
+    missing = [f"{name}=postgresql://…" for name in sorted(unknown)]
     listed = ", ".join(f'"{one}"' for one in missing)
     fix = (
         f"Set PENSTOCK_WAREHOUSES={','.join(missing)}, or warehouses = [{listed}] in "
         "penstock.toml, for the scheduler or penstock up; keep the names that are set there."
     )
-    yield CheckResult("warehouses", "WARN", says, fix)
+    return CheckResult("warehouses", "WARN", says, fix)
 
 
 def _transports(settings: Settings) -> Iterator[CheckResult]:
@@ -380,6 +394,7 @@ def _journal(client: Client) -> CheckResult:
     return CheckResult(
         "journal",
         "OK",
-        f"{found.entries:,} sealed entries in {found.blocks:,} blocks and {found.audit_entries:,} "
-        "audit entries are unchanged",
+        f"unchanged: {output.plural(found.entries, 'sealed entry', 'sealed entries')} in "
+        f"{output.plural(found.blocks, 'block')}, "
+        f"{output.plural(found.audit_entries, 'audit entry', 'audit entries')}",
     )

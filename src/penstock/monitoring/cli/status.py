@@ -31,7 +31,7 @@ from penstock.monitoring.stalls import (
     unclaimed,
 )
 from penstock.monitoring.system.records import SystemStatus
-from penstock.schedules.liveness import START
+from penstock.schedules.liveness import START, is_scheduler_alive
 
 MANY = 1_000
 
@@ -89,7 +89,7 @@ def _show(app: App, client: UseCaseGroups) -> None:
         click.echo(
             f"{click.style('Penstock', bold=True)} · {app.where} · {output.format_time(now)}"
         )
-        _print_queue(overview, now)
+        _print_queue(overview, now, system)
         _print_sessions(sessions, overview, now)
         for warning in warnings:
             click.echo(click.style(warning, fg="yellow"))
@@ -144,7 +144,7 @@ def _warnings(client: UseCaseGroups, overview: Overview, system: SystemStatus | 
     return found
 
 
-def _print_queue(overview: Overview, now: Micros) -> None:
+def _print_queue(overview: Overview, now: Micros, system: SystemStatus | None) -> None:
     ready, oldest = overview.ready_runs, overview.oldest_ready_at
     age = ""
     if oldest is not None and ready:
@@ -156,7 +156,9 @@ def _print_queue(overview: Overview, now: Micros) -> None:
     }
     waiting = [f"{n:,} {name}" for name, n in counts.items() if n]
     completed, failed = overview.completed_today, overview.failed_today
-    share = f" ({failed / (completed + failed):.1%} of attempts)" if failed else ""
+    share = (
+        f" ({output.format_share(failed / (completed + failed), 1)} of attempts)" if failed else ""
+    )
     output.print_facts(
         [
             ("ready", f"{ready:,}{age}"),
@@ -169,8 +171,19 @@ def _print_queue(overview: Overview, now: Micros) -> None:
                 ("blocked", overview.blocked_flows), ("waiting", overview.waiting_flows)) if n)
              or "none waits"),
             ("next due", output.format_time(overview.next_occurrence_at, now)),
+            *([] if system is None else [("scheduler", _scheduler(system))]),
         ]
     )  # fmt: skip
+
+
+def _scheduler(system: SystemStatus) -> str:
+    """Say when the services of any scheduler process last made a step."""
+    if not system.services:
+        return "none has run"
+    now = from_datetime(system.as_of)
+    ticked = [from_datetime(one.ticked_at) for one in system.services]
+    word = "running" if is_scheduler_alive(ticked, now) else "not running"
+    return f"{word} (last tick {output.format_relative(max(ticked) - now)})"
 
 
 def _expired(overview: Overview) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from penstock.cli import output
@@ -42,11 +44,18 @@ def _print(seen: Today) -> None:
             ("PIPELINE", "DUE", "EXPECTED", "COMPLETED", "RUNNING", "QUEUED", "RETRYING", "DEAD",
              "CANCELLED", "SKIPPED", "ENDS"),
             [_cohort_cells(one, now) for one in seen.cohorts],
+            secondary=_without_counts(seen.cohorts),
         )  # fmt: skip
     if seen.has_more_flows or seen.has_more_cohorts:
         click.echo("There are more: raise --limit, or choose a customer.")
     if seen.is_partial:
         click.echo("Not everything was read: the oldest cohorts or some open runs are missing.")
+
+
+def _without_counts(cohorts: Sequence[Cohort]) -> list[str]:
+    """Return the columns of a table of cohorts that contain only zeros."""
+    names = ("skipped", "cancelled", "retrying", "dead", "running", "queued")
+    return [name.upper() for name in names if not any(getattr(one, name) for one in cohorts)]
 
 
 def _done_text(percentage: float) -> str:

@@ -33,7 +33,10 @@ def check_definition(definition: Json) -> None:
     """Raise DeclarationError if the definition is inconsistent."""
     name, phases = definition["name"], definition["phases"]
     if not phases:
-        raise DeclarationError(f"pipeline {name} has no phases and no processors.")
+        raise DeclarationError(
+            f"pipeline {name} has no phases and no processors. Declare a processor: a function "
+            "with @PIPELINE.processor() above it, or with @PHASE.processor() for a phase."
+        )
     _check_graph(name, phases)
     terms = from_json(PipelineSettings, definition)
     _check_modes(name, terms, [phase["name"] for phase in phases])

@@ -73,13 +73,16 @@ class _Backfill(Command):
 @click.option("--dry-run", is_flag=True, help="Show what would be started; change nothing.")
 @click.pass_obj
 def backfill(app: App, /, **given: Any) -> None:
-    """Process a range of partitions in the background, a bounded number at a time.
+    r"""Process a range of partitions in the background, a bounded number at a time.
 
     Partitions that are complete or in progress are skipped. The scheduler process executes it, so
     it continues when this command ends: `penstock backfills` lists, pauses, resumes and cancels
     backfills.
 
-    Preview the effect first: `penstock backfill nba --from 2025-11-01 --to 2025-11-30 --dry-run`.
+    Preview the effect first:
+
+    \b
+    penstock backfill nba --from 2025-11-01 --to 2025-11-30 --dry-run
     """
     wanted = _wanted(given)
     with app.connect() as client:

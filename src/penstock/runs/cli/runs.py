@@ -38,7 +38,22 @@ ENDED = ("completed", "failed", "timeout", "cancelled", "expired")
 SECONDARY = ("PROCESSOR", "ATTEMPT", "LATE")
 """Columns of a table of runs that a terminal omits if its lines are shorter than `WIDE`."""
 WIDE = 105
-STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
+
+
+class _State(click.Choice[str]):
+    """A state of runs; what a pending run waits for is another option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the state; suggest `--waits` for a word of that option."""
+        if isinstance(value, str) and value.lower() in MARKS:
+            self.fail(
+                f"{value!r} is no state: pending runs that are {value.lower()} are listed by "
+                f"--waits {value.lower()}.", param, ctx,
+            )  # fmt: skip
+        return super().convert(value, param, ctx)
+
+
+STATE = _State([state.value for state in RunState], case_sensitive=False)
 
 
 @click.group(cls=Group)

@@ -7,8 +7,8 @@ so that a bulk submit costs little more than the insert itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,11 +17,17 @@ from penstock.access.store.registry import ProcessorRow
 from penstock.core.clock import DAY, Duration, Micros, parse_duration, request_time
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_json
-from penstock.core.naming import runs_channel
+from penstock.core.naming import CustomerKey, runs_channel
 from penstock.core.tracing.trace_context import current_correlation
 from penstock.db.store import Transactions, Tx
 from penstock.pipelines.parameters import validate
-from penstock.pipelines.partition import PartitionRule, check_partition, partition_rule_of
+from penstock.pipelines.partition import (
+    PartitionKind,
+    PartitionRule,
+    check_partition,
+    partition_at,
+    partition_rule_of,
+)
 from penstock.runs.hooks import on_gate_forced
 from penstock.runs.records import Submission
 from penstock.runs.rows import NewRun, stored_ordering_key
@@ -49,11 +55,26 @@ class CheckedSubmission(NamedTuple):
     """Time from now to the earliest start, instead of `at`."""
     expires_us: Micros | None = None
     """How long it may wait once it is due."""
+    partition_of: tuple[PartitionRule, str] | None = None
+    """Rule and time zone of the partition that the run gets; None if it has one or needs none."""
 
     @property
     def is_gated(self) -> bool:
         """Whether the run waits for its processor's gate."""
         return self.has_gate and not self.submission.force
+
+    @property
+    def needs_now(self) -> bool:
+        """Whether the run cannot be described without the time of the database."""
+        return self.delay_us is not None or (self.partition_of is not None and self.at is None)
+
+    def described(self, now: Micros) -> tuple[Micros | None, str | None]:
+        """Return the earliest start, None for at once, and the partition."""
+        at = self.at if self.delay_us is None else now + self.delay_us
+        if self.partition_of is None:
+            return at, self.submission.partition
+        rule, zone = self.partition_of
+        return at, partition_at(rule, now if at is None else at, zone)
 
 
 def with_customer(names: NameResolver, wanted: Submission) -> Submission:
@@ -74,7 +95,7 @@ def check_many(
     infos: dict[str, PipelineInfo] = {}
     rows: dict[tuple[str, str | None], tuple[ProcessorRow, bool]] = {}
     bare: set[str] = set()
-    rules: dict[str, PartitionRule | None] = {}
+    rules: dict[str, tuple[PartitionRule, str] | None] = {}
     checked = []
     for wanted in submissions:
         target = (wanted.pipeline, wanted.processor)
@@ -102,29 +123,47 @@ def check_many(
         elif wanted.pipeline not in bare:
             checked_parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
+        if wanted.pipeline not in rules:
+            rules[wanted.pipeline] = _partition_rule(infos[wanted.pipeline].definition)
+        rule = rules[wanted.pipeline]
         if wanted.partition is not None:
-            if wanted.pipeline not in rules:
-                rules[wanted.pipeline] = partition_rule_of(infos[wanted.pipeline].definition)
-            check_partition(rules[wanted.pipeline], wanted.partition)
+            check_partition(None if rule is None else rule[0], wanted.partition)
         at, delay_us, expires_us = _check(wanted)
         checked.append(
             CheckedSubmission(
-                wanted, row, text, at, None, has_gate, delay_us=delay_us, expires_us=expires_us
+                wanted,
+                row,
+                text,
+                at,
+                None,
+                has_gate,
+                delay_us=delay_us,
+                expires_us=expires_us,
+                partition_of=rule
+                if wanted.partition is None and (wanted.force or not has_gate)
+                else None,
             )
         )
     return checked
+
+
+def _partition_rule(definition: Mapping[str, Any]) -> tuple[PartitionRule, str] | None:
+    """Return the rule by which a time determines the partition, with the pipeline's zone."""
+    rule = partition_rule_of(definition)
+    if rule is None or rule.kind is PartitionKind.TEXT:
+        return None
+    return rule, definition["timezone"]
 
 
 def is_one_statement(names: NameResolver, checked: Sequence[CheckedSubmission]) -> bool:
     """Return whether one statement suffices for `insert`: known customers, no ordering keys, no
     gates.
 
-    A delay needs the time of the database; a pipeline whose needs do not distinguish customers may
-    have to be claimed first.
+    A delay and the current partition need the time of the database; a pipeline whose needs do not
+    distinguish customers may have to be claimed first.
     """
     if any(
-        one.has_gate or one.submission.ordering_key is not None or one.delay_us is not None
-        for one in checked
+        one.has_gate or one.submission.ordering_key is not None or one.needs_now for one in checked
     ):
         return False
     customers = {_customer(one.submission) for one in checked}
@@ -149,25 +188,8 @@ def insert(
     used = set() if is_single else {(c.row.pipeline, _customer(c.submission)) for c in checked}
     for pipeline, customer_id in used:
         names.use_pipeline(tx, names.pipeline(pipeline, tx=tx), customers[customer_id])
-    has_delays = not is_single and any(one.delay_us is not None for one in checked)
-    now = tx.now() if has_delays else 0
-    new_runs = [
-        NewRun(
-            customer_key=(customer := customers[_customer(wanted)]),
-            processor_key=row.processor_key,
-            partition=wanted.partition,
-            mode=wanted.mode,
-            scheduled_time=at if delay_us is None else now + delay_us,
-            priority=wanted.priority,
-            ordering_key=stored_ordering_key(customer, wanted.ordering_key),
-            parameters=parameters,
-            correlation_id=wanted.correlation_id or current_correlation(),
-            trigger_source=source or ("manual" if message_id is None else "event"),
-            trigger_message_id=message_id,
-            expires_us=expires_us,
-        )
-        for wanted, row, parameters, at, message_id, _, source, delay_us, expires_us in checked
-    ]
+    now = tx.now() if not is_single and any(one.needs_now for one in checked) else 0
+    new_runs = [_new_run(one, customers, now) for one in checked]
     # A single statement implies that there are no gates, so a bulk submit skips the check per run.
     has_gates = not is_single and any(one.has_gate for one in checked)
     if not has_gates:
@@ -179,12 +201,34 @@ def insert(
                 on_gate_forced(tx, [made], actor, one.submission.force_reason)
     assert len(ids) == len(new_runs)
     channels = sorted({runs_channel(pool) for pool in {one.row.pool for one in checked}})
-    if has_delays or any(one.at is not None for one in checked):
+    if any(one.at is not None or one.delay_us is not None for one in checked):
         channels.append("admit")
     if has_gates and any(one.is_gated for one in checked):
         channels.append("flows")
     tx.after_commit(lambda: store.wake(channels))
     return ids
+
+
+def _new_run(
+    checked: CheckedSubmission, customers: Mapping[str, CustomerKey], now: Micros
+) -> NewRun:
+    wanted, message_id = checked.submission, checked.message_id
+    at, partition = checked.described(now)
+    customer = customers[_customer(wanted)]
+    return NewRun(
+        customer_key=customer,
+        processor_key=checked.row.processor_key,
+        partition=partition,
+        mode=wanted.mode,
+        scheduled_time=at,
+        priority=wanted.priority,
+        ordering_key=stored_ordering_key(customer, wanted.ordering_key),
+        parameters=checked.parameters,
+        correlation_id=wanted.correlation_id or current_correlation(),
+        trigger_source=checked.source or ("manual" if message_id is None else "event"),
+        trigger_message_id=message_id,
+        expires_us=checked.expires_us,
+    )
 
 
 def fingerprint(checked: CheckedSubmission) -> bytes:

@@ -7,6 +7,7 @@ Flags and file fields have the API's names, so an error about `schedule_cron` ap
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -17,8 +18,7 @@ import msgspec
 from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.cli.arguments import JSON, MINUTES, parse_pairs, read_records
-from penstock.cli.rows import collect
-from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.errors import Conflict, InvalidInput, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.records.record import Page, to_json_value
 from penstock.core.records.validation import convert_input
@@ -164,11 +164,10 @@ def create(app: App, /, **given: Any) -> None:
         _check_one_schedule(given)
     wanted, places = _from_file(given) if given["file"] else _from_flags(given)
     configs = _converted(wanted, places)
-    with app.connect() as client, api_names():
-        if given["file"] or given["dry_run"]:
-            _check(client, configs, wanted, places)
-        if not (given["file"] or given["another"] or given["inactive"]):
-            _check_new(client, configs[0])
+    # Errors of a file have the names that it uses.
+    with app.connect() as client, contextlib.nullcontext() if places else api_names():
+        if places or given["dry_run"] or not given["another"]:
+            _check(client, configs, places, is_another=given["another"])
         if given["dry_run"]:
             pipelines = {config.pipeline for config in configs}
             record = {"checked": len(configs), "created": 0}
@@ -230,48 +229,63 @@ def _create(client: UseCaseGroups, configs: Sequence[NewConfig], reason: str) ->
 
 
 def _check(
-    client: UseCaseGroups,
-    configs: Sequence[NewConfig],
-    wanted: GivenConfigs,
-    places: Sequence[str],
+    client: UseCaseGroups, configs: Sequence[NewConfig], places: Sequence[str], *, is_another: bool
 ) -> None:
-    """Raise the error of the first invalid config."""
+    """Raise the error of the first config that is invalid or, unless wanted, a duplicate."""
     for start in range(0, len(configs), BULK_MAX):
         part = configs[start : start + BULK_MAX]
-        for outcome in client.configs.create_bulk(part, dry_run=True):
+        for config, outcome in zip(
+            part, client.configs.create_bulk(part, dry_run=True), strict=True
+        ):
+            n = start + outcome.index
             if outcome.status == "refused":
-                raise _placed(start + outcome.index, _refusal(outcome), wanted, places)
+                raise _placed(n, _refusal(outcome), places)
+            if outcome.config_id is not None and config.is_active is not False and not is_another:
+                raise _placed(n, _duplicate(config, outcome.config_id), places)
+    if not is_another:
+        _check_each_once(configs, places)
 
 
-def _check_new(client: UseCaseGroups, config: NewConfig) -> None:
-    """Raise InvalidInput if an active config of the customer starts the same."""
-    draft = parse_config_input(given_fields(config))
-    try:
-        page = collect(
-            lambda n, at: client.configs.list(
-                customer=config.customer, pipeline=config.pipeline, is_active=True,
-                limit=n, cursor=at,
-            ),
-            BULK_MAX,
-        )  # fmt: skip
-    except NotFound:  # the customer's first config creates the customer
-        return
-    same = (old.config_id for old in page.items
-            if draft.starts_the_same(parse_config_input(given_fields(old))))  # fmt: skip
-    config_id = next(same, None)
-    if config_id is None:
-        return
-    names = ("schedule_cron", "schedule_interval_minutes", "event_topic")
-    given = to_json_value(config)
-    name = next(name for name in names if given.get(name) is not None)
-    raise InvalidInput(
+def _check_each_once(configs: Sequence[NewConfig], places: Sequence[str]) -> None:
+    """Raise InvalidInput if two active configs of a file start the same."""
+    times = Counter((one.customer, one.pipeline) for one in configs)
+    earlier: dict[tuple[object, ...], int] = {}
+    for n, config in enumerate(configs):
+        if config.is_active is False or times[config.customer, config.pipeline] < 2:
+            continue
+        draft = parse_config_input(given_fields(config))
+        before = earlier.setdefault((config.customer, *draft.start_key), n)
+        if before != n:
+            name, got = _schedule(config)
+            expected = (
+                f"a schedule that no other config of {config.pipeline} for {config.customer} in "
+                "this file has with the same parameters"
+            )
+            fix = (
+                f"{places[before]} has it, so each partition would be processed twice. Remove "
+                "one of them, or add --another to create both."
+            )
+            raise _placed(n, InvalidInput(name, expected, got, fix), places)
+
+
+def _duplicate(config: NewConfig, config_id: str) -> InvalidInput:
+    """Return the error of a config that starts the same as an active config."""
+    name, got = _schedule(config)
+    return InvalidInput(
         name,
         f"a schedule that no active config of {config.pipeline} for {config.customer} has with "
         "the same parameters",
-        given[name],
+        got,
         f"{config_id} has it, so each partition would be processed twice. Change that one with "
         f"`penstock configs update {config_id}`, or add --another to create a second one.",
     )
+
+
+def _schedule(config: NewConfig) -> tuple[str, object]:
+    """Return the field that starts a config, and its value."""
+    given = to_json_value(config)
+    names = ("schedule_cron", "schedule_interval_minutes", "event_topic")
+    return next((name, given[name]) for name in names if given.get(name) is not None)
 
 
 def _refusal(outcome: BulkOutcome) -> PenstockError:
@@ -293,7 +307,7 @@ def _converted(wanted: GivenConfigs, places: Sequence[str]) -> list[NewConfig]:
             check_customer(fields["customer_id"])
             configs.append(convert_input(fields, NewConfig))
         except InvalidInput as error:
-            raise _placed(n, error, wanted, places) from None
+            raise _placed(n, error, places) from None
     return configs
 
 
@@ -313,7 +327,7 @@ def _from_file(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
     """Read the configs of the file, and the location of each one in it."""
     also = [
         *given_config_fields(given),
-        *(n for n in ("customer", "pipeline", "another") if given[n]),
+        *(n for n in ("customer", "pipeline") if given[n]),
     ]
     if also:
         raise InvalidInput("file", "no other fields with --file", ", ".join(also))
@@ -329,11 +343,10 @@ def _from_file(given: dict[str, Any]) -> tuple[GivenConfigs, list[str]]:
     return wanted, places
 
 
-def _placed(
-    n: int, error: PenstockError, wanted: GivenConfigs, places: Sequence[str]
-) -> PenstockError:
-    """Return the error with the location of the config in the file."""
-    if not places or not isinstance(error, InvalidInput):
-        return error
-    got = wanted[n].get(error.field, error.got)
-    return InvalidInput(f"{places[n]}: {error.field}", error.expected, got, error.fix)
+def _placed(n: int, error: PenstockError, places: Sequence[str]) -> PenstockError:
+    """Return the error with the location of the config in the file, in the words of the file."""
+    if places and isinstance(error, InvalidInput):
+        head = error.field.partition(".")[0]
+        error.rename({head: f"{places[n]}: {head}"})
+        error.text = error.message  # type: ignore[attr-defined]  # without names of options
+    return error

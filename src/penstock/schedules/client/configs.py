@@ -24,7 +24,12 @@ from penstock.db.store import Tx
 from penstock.pipelines.parameters import validate
 from penstock.pipelines.partition import partition_rule_of
 from penstock.runs.rows import MessageOrigin
-from penstock.schedules.client.bulk import ITEMS_MAX, BulkItems, create_outcomes
+from penstock.schedules.client.bulk import (
+    ITEMS_MAX,
+    BulkItems,
+    WantedConfig,
+    create_outcomes,
+)
 from penstock.schedules.client.config_reads import ConfigReads, config_number, existing
 from penstock.schedules.client.parameters import (
     PREVIEW_MAX,
@@ -60,6 +65,7 @@ from penstock.schedules.store.configs import (
     audit_append,
     config_delete,
     config_get,
+    config_get_like,
     config_lock,
 )
 from penstock.schedules.store.schedule import schedule_retire
@@ -109,8 +115,8 @@ class Configs(ConfigReads):
     ) -> Sequence[BulkOutcome]:
         """Create up to 10,000 configs. Each item is created or rejected independently.
 
-        A dry run validates every item and creates none. `with_configs` returns each created config,
-        not only its id.
+        A dry run validates every item and creates none; an outcome has the id of an active config
+        that the item duplicates. `with_configs` returns each created config, not only its id.
         """
         if len(configs) > ITEMS_MAX:
             raise InvalidInput("body", f"at most {ITEMS_MAX:,} configs", f"{len(configs):,}")
@@ -124,7 +130,9 @@ class Configs(ConfigReads):
         An item that is an error is reported as rejected. `start` is the index of the first item.
         """
         wanted, outcomes = create_outcomes(items, start, self._checked)
-        if not wanted or is_dry:
+        if is_dry:
+            return self._with_duplicates(wanted, outcomes)
+        if not wanted:
             return outcomes
         drafts = [(customer, draft) for _, customer, draft, _ in wanted]
         reasons = [reason for *_, reason in wanted]
@@ -144,6 +152,30 @@ class Configs(ConfigReads):
             return outcomes
 
         return self._created(body)
+
+    def _with_duplicates(
+        self, wanted: Sequence[WantedConfig], outcomes: Sequence[BulkOutcome]
+    ) -> Sequence[BulkOutcome]:
+        """Add the ids of active configs that valid items duplicate, by one statement."""
+        lists = (
+            sorted({customer for _, customer, *_ in wanted}),
+            sorted({draft.pipeline for _, _, draft, _ in wanted}),
+            sorted({draft.parameters for _, _, draft, _ in wanted}),
+            sorted({(d.cadence and d.cadence.cron) or "" for _, _, d, _ in wanted}),
+        )
+        rows = self._store.read(lambda tx: config_get_like(tx, *lists)) if wanted else []
+        first: dict[tuple[object, ...], int] = {}
+        for row in rows:
+            first.setdefault((row.customer_id, *as_draft(row).start_key), row.config_id)
+        same = {
+            index: first[key]
+            for index, customer, draft, _ in wanted
+            if (key := (customer, *draft.start_key)) in first
+        }
+        return [
+            structs.replace(outcome, config_id=encode("cfg", same[n])) if n in same else outcome
+            for n, outcome in enumerate(outcomes)
+        ]
 
     def check(self, config: Config) -> None:
         """Check a config without creating it (a dry run)."""

@@ -118,6 +118,16 @@ SELECT {{config_columns}} {{config_joins}}
 WHERE f.config_id > :after AND {{config_filters}}
 ORDER BY f.config_id LIMIT :limit;
 
+-- name: config_get_like
+-- Active configs of some customers and pipelines with some of these schedules and parameters, in
+-- id order. `crons` has an empty text for configs without a cron expression.
+-- scope: system (the caller checks the customers)
+SELECT {{config_columns}} {{config_joins}}
+WHERE c.customer_id {{any customers}} AND l.name {{any pipelines}}
+    AND f.parameters {{any parameters}} AND coalesce(d.cron, '') {{any crons}}
+    AND f.is_active AND f.deleted_at IS NULL
+ORDER BY f.config_id;
+
 -- name: config_list_named
 -- Configs of customers whose name begins with a text, by customer, then in id order.
 -- scope: system (a tenant's key adds :customer)

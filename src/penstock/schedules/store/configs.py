@@ -122,6 +122,23 @@ def config_list(tx: Tx, **wanted: Unpack[ConfigRowFilter]) -> list[ConfigRow]:
     return [_config(row) for row in tx.rows("config_list", _wanted(wanted))]
 
 
+def config_get_like(
+    tx: Tx,
+    customers: Sequence[str],
+    pipelines: Sequence[str],
+    parameters: Sequence[str],
+    crons: Sequence[str],
+) -> list[ConfigRow]:
+    """Return active configs that have one of each, in id order; the cron is "" without one."""
+    wanted = {
+        "customers": customers,
+        "pipelines": pipelines,
+        "parameters": parameters,
+        "crons": crons,
+    }
+    return [_config(row) for row in tx.rows("config_get_like", wanted)]
+
+
 def config_list_failing(tx: Tx, **wanted: Unpack[ConfigRowFilter]) -> list[ConfigRow]:
     """Return configs whose last runs failed, in id order."""
     return [_config(row) for row in tx.rows("config_list_failing", _wanted(wanted))]

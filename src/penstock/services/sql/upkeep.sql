@@ -253,16 +253,22 @@ UNION ALL SELECT 'outbox', count(*) FROM outbox;
 
 -- name: dead_rows [postgres]
 -- The tables of this user with dead rows to vacuum, most dead rows first, and the horizon: a dead
--- row that a transaction deleted after it cannot be removed yet. NULL if no session holds one back.
--- The horizon is the transaction id that the session itself shows: one calculated from its age
--- varies with the number of transactions that are open. Also how many rows were updated or deleted
--- so far: at most as many have become dead.
+-- row that a transaction deleted after it cannot be removed yet. NULL if nothing holds one back.
+-- It is held by the oldest snapshot of a session (a vacuum has one that other vacuums ignore), by a
+-- replication slot whose standby reports its queries, or by a prepared transaction. The horizon is
+-- the transaction id that they show: one calculated from its age varies with the number of
+-- transactions that are open. Also how many rows were updated or deleted so far: at most as many
+-- have become dead.
 -- scope: system (statistics, no rows)
 SELECT t.relname::text, t.n_dead_tup, t.n_tup_upd + t.n_tup_del,
-    (SELECT a.backend_xmin::text::bigint FROM pg_stat_activity a
-     WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid()
-        AND (a.datid IS NULL OR a.datname = current_database())
-     ORDER BY age(a.backend_xmin) DESC LIMIT 1)
+    (SELECT h.xmin::text::bigint FROM (
+        SELECT a.backend_xmin AS xmin FROM pg_stat_activity a
+        WHERE a.pid <> pg_backend_pid() AND (a.datid IS NULL OR a.datname = current_database())
+            AND a.pid NOT IN (SELECT v.pid FROM pg_stat_progress_vacuum v)
+        UNION ALL SELECT s.xmin FROM pg_replication_slots s
+        UNION ALL SELECT p.transaction FROM pg_prepared_xacts p
+            WHERE p.database = current_database()) AS h
+     WHERE h.xmin IS NOT NULL ORDER BY age(h.xmin) DESC LIMIT 1)
 FROM pg_stat_user_tables t JOIN pg_class c ON c.oid = t.relid
 WHERE t.schemaname = current_schema() AND pg_has_role(c.relowner, 'USAGE')
     AND t.n_dead_tup >= greatest(:dead_min, t.n_live_tup / 5)

@@ -92,6 +92,41 @@ SELECT min(ended_at) FROM flows WHERE ended_at > :after AND ended_at <= :until;
 -- scope: system (the shipper serves all customers)
 SELECT min(at) FROM audit WHERE at > :after AND at <= :until;
 
+-- name: ship_backlog_history
+-- Number of rows after a time, up to a bound, and the time of the oldest.
+-- scope: system (the shipper serves all customers)
+SELECT count(*), min(late.at) FROM (
+    SELECT finished_at AS at FROM history
+    WHERE finished_at > :after AND finished_at <= :until ORDER BY finished_at LIMIT :n) AS late;
+
+-- name: ship_backlog_execution_log
+-- Number of rows after a time, up to a bound, and the time of the oldest.
+-- scope: system (the shipper serves all customers)
+SELECT count(*), min(late.at) FROM (
+    SELECT completed_at AS at FROM execution_log
+    WHERE completed_at > :after AND completed_at <= :until ORDER BY completed_at LIMIT :n) AS late;
+
+-- name: ship_backlog_dependency_check_log
+-- Number of rows after a time, up to a bound, and the time of the oldest.
+-- scope: system (the shipper serves all customers)
+SELECT count(*), min(late.at) FROM (
+    SELECT check_time AS at FROM dependency_check_log
+    WHERE check_time > :after AND check_time <= :until ORDER BY check_time LIMIT :n) AS late;
+
+-- name: ship_backlog_phase_completion_log
+-- Number of rows after a time, up to a bound, and the time of the oldest.
+-- scope: system (the shipper serves all customers)
+SELECT count(*), min(late.at) FROM (
+    SELECT w.ended_at AS at FROM flows w JOIN phase_completion_log p ON p.flow_id = w.flow_id
+    WHERE w.ended_at > :after AND w.ended_at <= :until ORDER BY w.ended_at LIMIT :n) AS late;
+
+-- name: ship_backlog_config_audit
+-- Number of rows after a time, up to a bound, and the time of the oldest.
+-- scope: system (the shipper serves all customers)
+SELECT count(*), min(late.at) FROM (
+    SELECT at AS at FROM audit
+    WHERE at > :after AND at <= :until ORDER BY at LIMIT :n) AS late;
+
 -- name: ship_history
 -- Ended runs of a window.
 -- scope: system (the shipper serves all customers)

@@ -59,7 +59,7 @@ def _edit(client: UseCaseGroups, values: Values) -> DeedOutcome:
         return _replayed(client, dead_letter_id, DeadLetterEdit(data=content.encode()))
     try:
         parameters = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput("content", "a JSON object", str(error)) from None
     if not isinstance(parameters, dict):
         raise InvalidInput("content", "a JSON object", type(parameters).__name__)

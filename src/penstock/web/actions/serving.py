@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from penstock.access.api_keys import Permission
 from penstock.client import UseCaseGroups
-from penstock.core.errors import InvalidInput, NotFound, PenstockError
+from penstock.core.errors import InvalidInput, NotFound, PenstockError, StoreError
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
 from penstock.server.idempotency import AlreadyExecuted, IdempotentStore, RequestKey
@@ -227,7 +227,9 @@ class Actions:
         except AlreadyExecuted:
             return done
         except PenstockError as error:
-            shown = self._preview(visit, visitor, action, {**values, "once": ""})
+            # A lost connection does not tell whether the action was committed: keep its key.
+            once = form.get("once", "") if isinstance(error, StoreError) else ""
+            shown = self._preview(visit, visitor, action, {**values, "once": once})
             return replace(shown, problem=redact_text(error.message))
         if outcome.is_asked:
             return self._preview(visit, visitor, action, {**values, "once": ""})

@@ -38,7 +38,7 @@ def bytes_text(value: bytes) -> str:
         return f"{len(value):,} bytes that are not text"
     try:
         return json.dumps(json.loads(decoded), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return decoded
 
 

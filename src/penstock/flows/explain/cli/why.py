@@ -40,14 +40,19 @@ def why(
     customer: str | None,
     mode: str | None,
 ) -> None:
-    """Show why a flow, run, config, message, subscription or customer waits, as a tree.
+    r"""Show why a flow, run, config, message, subscription or customer waits, as a tree.
 
-    Each cause shows when it can clear and, where possible, the command that clears it. Name a flow
-    (`penstock why nba 2025-12-31`, or its id; the newest one is used), one of its phases
-    (`penstock why nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
-    A config (`penstock why cfg_5m7t0c2d`), a message (`penstock why 4711`), a subscription
-    (`penstock why rosters-to-table`) and a customer (`penstock why acme`) are named without a
-    partition.
+    Each cause shows when it can clear and, where possible, the command that clears it. A pipeline
+    and a partition name the newest flow; everything else is named without a partition.
+
+    \b
+    penstock why nba 2025-12-31            # a flow; its id works, too
+    penstock why nba 2025-12-31 predict    # one of its phases
+    penstock why run_7h2kq0v3              # a run
+    penstock why cfg_5m7t0c2d              # a config
+    penstock why 4711                      # a message
+    penstock why rosters-to-table          # a subscription
+    penstock why acme                      # a customer
     """
     with app.connect() as client:
         if thing.startswith(RUN_PREFIX) and partition is None:
