@@ -1,15 +1,21 @@
 """Faults under full load: what the throughput is before, during and after, and what was lost.
 
-A scheduler, two workers and a submitter, each in its own process, work on one database. After a
-baseline a fault is injected for some time; then the system has `settle` seconds to recover, and its
-throughput in five windows is compared with the baseline of the same run, which is as long as the
-five together; background services work in turns of 5 and 10 seconds, so a window has as many of
-them as any other. The tables grow first, since they slow down most while they are small, and the
-whole is short, since they go on growing: `control` shows what is left of that. A window in which
-other programs used much more or less of the CPU than during the baseline does not count: it is
-measured again, and if too few can be compared, the scenario fails and says so. At the end the
-submitter stops, all runs end, and the account must be exact: nothing accepted is lost, nothing
-happened twice, and no process ended that was not killed. One JSON line per scenario.
+A scheduler, two workers and a submitter, each in its own process, work on one database. A second
+system like it, with a database of its own, works on the same machine at the same time; no fault
+strikes it. The speed of a machine that is shared with others drifts by a tenth within a minute,
+with no program of ours to blame, so that a rate says little about a fault; but the drift is the
+same for both systems, and the ratio of their rates does not have it. A system that a fault has
+made slower falls behind the other, which takes the rest of the machine.
+
+After a baseline of five windows a fault is injected for some time; then the system has `settle`
+seconds to recover. Recovery is the mean of its rates in five windows, relative to those of the
+reference, as a share of the same ratio in the baseline. Background services work in turns of 5 and
+10 seconds, so a window has as many of them as any other; the tables grow first, since they slow
+down most while they are small. A window in which other programs used much more or less of the CPU
+than during the baseline does not count: it is measured again, and if too few can be compared, the
+scenario fails and says so. At the end the submitter stops, all runs end, and the account must be
+exact: nothing accepted is lost, nothing happened twice, and no process ended that was not killed.
+One JSON line per scenario.
 
     python -m tests.harness.chaos --only restart,disk-full --seconds 20
 """
@@ -18,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -28,7 +33,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +47,7 @@ from penstock.testing.postgres.server import PostgresServer
 from tests.harness.chaos_load import BATCHES, ENDED, OPEN, account, chaos
 from tests.harness.machine_load import cpu_ticks, others_share
 from tests.harness.recovered import RECOVERED, WINDOWS, Window, is_measured, recovery_of
+from tests.harness.throughput import Sampler, baseline_rates, mean_rate, recovery_seconds
 
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = SystemClock()
@@ -50,7 +55,6 @@ WORKERS: Final = ("worker-0", "worker-1")
 PROCESSES: Final = ("scheduler", *WORKERS, "submitter")
 BATCH: Final = 500
 BACKLOG: Final = {"postgres": 10_000, "sqlite": 5_000}
-SAMPLE_SECONDS: Final = 1.0
 WARM_SECONDS: Final = 20
 WINDOW_SECONDS: Final = 10
 START_SECONDS: Final = 120
@@ -152,67 +156,6 @@ class Stage:
             return raw.rows(text)
         finally:
             raw.close()
-
-
-class Sampler(threading.Thread):
-    """Records how many runs have ended, every second; a time without a response has no sample."""
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(daemon=True)
-        self._stage = stage
-        self._stopping = threading.Event()
-        self.samples: list[tuple[float, int]] = []
-
-    def run(self) -> None:
-        """Sample until stopped."""
-        while not self._stopping.wait(SAMPLE_SECONDS):
-            with contextlib.suppress(Exception):
-                ended = int(self._stage.rows(ENDED)[0][0])
-                self.samples.append((CLOCK.monotonic(), ended))
-
-    def stop(self) -> None:
-        """Stop sampling."""
-        self._stopping.set()
-        self.join()
-
-
-def rates(samples: Sequence[tuple[float, int]], since: float, until: float) -> list[float]:
-    """Return the runs per second between consecutive samples of a time."""
-    inside = [one for one in samples if since <= one[0] <= until]
-    return [
-        (after[1] - before[1]) / (after[0] - before[0])
-        for before, after in itertools.pairwise(inside)
-    ]
-
-
-def mean_rate(samples: Sequence[tuple[float, int]], since: float, until: float) -> float:
-    """Return the runs per second over a whole time, parts without a response included."""
-    start = [one for one in samples if one[0] <= since][-1:] or samples[:1]
-    end = [one for one in samples if one[0] >= until][:1] or samples[-1:]
-    if not samples or end[0][0] <= start[0][0]:
-        return 0.0
-    return (end[0][1] - start[0][1]) / (end[0][0] - start[0][0])
-
-
-def baseline_rates(samples: Sequence[tuple[float, int]], parts: Sequence[float]) -> list[float]:
-    """Return the runs per second of each window before a fault.
-
-    The last sample before the fault ends them: the next one may come only after it.
-    """
-    known = [one for one in samples if one[0] <= parts[-1]]
-    return [mean_rate(known, *part) for part in itertools.pairwise(parts)]
-
-
-def recovery_seconds(
-    samples: Sequence[tuple[float, int]], healed: float, until: float, baseline: float
-) -> float | None:
-    """Return the time from the end of a fault to three seconds at the baseline; None if never."""
-    inside = [one for one in samples if healed <= one[0] <= until]
-    for number in range(3, len(inside)):
-        window = rates(inside[number - 3 : number + 1], healed, until)
-        if statistics.median(window) >= RECOVERED * baseline:
-            return inside[number - 3][0] - healed
-    return None
 
 
 # --- faults: each returns when its time is over and the cause is gone ---
@@ -385,52 +328,69 @@ def _staged(scenario: Scenario) -> Iterator[Stage]:
 
 
 def run(name: str, seconds: int, settle: int | None = None) -> dict[str, Any]:
-    """Run one scenario, whose fault takes `seconds`."""
+    """Run one scenario, whose fault takes `seconds`, beside a reference without a fault."""
     scenario = SCENARIOS[name]
-    with _staged(scenario) as stage:
-        sampler = Sampler(stage)
-        for process in PROCESSES:
-            stage.start(process)
-        sampler.start()
-        _warm_up(stage, sampler)
+    with _staged(scenario) as stage, _staged(scenario) as reference:
+        samplers = [_started(one) for one in (stage, reference)]
+        for one, sampler in zip((stage, reference), samplers, strict=True):
+            _warm_up(one, sampler)
+        CLOCK.sleep(WARM_SECONDS)
+        own, other = (sampler.samples for sampler in samplers)
         began, ticks = CLOCK.monotonic(), cpu_ticks()
         CLOCK.sleep(WINDOW_SECONDS * WINDOWS)
         struck, others = CLOCK.monotonic(), others_share(ticks, cpu_ticks())
         parts = [began + WINDOW_SECONDS * number for number in range(WINDOWS + 1)]
-        baseline = baseline_rates(sampler.samples, parts)
+        baseline, untouched = baseline_rates(own, parts), baseline_rates(other, parts)
         scenario.inject(stage, struck + seconds * scenario.times)
         healed = CLOCK.monotonic()
-        before = statistics.mean(baseline)
-        if not before:
+        before, ratio = statistics.mean(baseline), _share(sum(baseline), sum(untouched))
+        if not ratio:
             raise Wrong("no run ended before the fault, so there is no baseline")
         CLOCK.sleep(scenario.settle if settle is None else settle)
         after: list[Window] = []
+        ended: list[tuple[float, float]] = []
         while not is_measured(after, others):
             since, ticks = CLOCK.monotonic(), cpu_ticks()
             CLOCK.sleep(WINDOW_SECONDS)
-            rate = mean_rate(sampler.samples, since, CLOCK.monotonic())
-            after.append(Window(_share(rate, before), others_share(ticks, cpu_ticks())))
+            until = CLOCK.monotonic()
+            ended.append((mean_rate(own, since, until), mean_rate(other, since, until)))
+            share = _share(ended[-1][0], ended[-1][1] * ratio)
+            after.append(Window(share, others_share(ticks, cpu_ticks())))
         end = CLOCK.monotonic()
-        stage.check_alive()
-        sampler.stop()
+        for one in (stage, reference):
+            one.check_alive()
+        for sampler in samplers:
+            sampler.stop()
+        reference.close()
         stage.stop("submitter")
         _drain(stage)
         for process in (*WORKERS, "scheduler"):
             stage.stop(process)
         counted = account(stage.history.read_text(), stage.rows(BATCHES), BATCH)
-    during = mean_rate(sampler.samples, struck, healed)
-    back = recovery_seconds(sampler.samples, healed, end, before)
+    during = mean_rate(own, struck, healed)
+    back = recovery_seconds(own, healed, end, before)
     return {
         "scenario": name, "about": scenario.about, "engine": scenario.engine,
         "before_per_s": round(before), "during_per_s": round(during),
         "before_windows_per_s": [round(one) for one in baseline],
-        "after_per_s": [round(one.share * before) for one in after],
+        "reference_before_per_s": [round(one) for one in untouched],
+        "after_per_s": [round(one) for one, _ in ended],
+        "reference_after_per_s": [round(one) for _, one in ended],
         "during": _share(during, before), "recovery": recovery_of(after, others),
         "others_cpu_before": round(others, 3),
         "others_cpu_after": [round(one.others, 3) for one in after],
         "recovered_after_s": None if back is None else round(back, 1),
         "kills": stage.kills, **counted,
     }  # fmt: skip
+
+
+def _started(stage: Stage) -> Sampler:
+    """Start the processes of a system, and sample its throughput."""
+    sampler = Sampler(lambda: int(stage.rows(ENDED)[0][0]))
+    for process in PROCESSES:
+        stage.start(process)
+    sampler.start()
+    return sampler
 
 
 def faults_of(found: dict[str, Any]) -> list[str]:
@@ -459,14 +419,13 @@ def _share(rate: float, baseline: float) -> float:
 
 
 def _warm_up(stage: Stage, sampler: Sampler) -> None:
-    """Wait until runs end, and then until caches and pools are filled."""
+    """Wait until runs end."""
     until = CLOCK.monotonic() + START_SECONDS
     while not sampler.samples or sampler.samples[-1][1] < 4 * BATCH:
         stage.check_alive()
         if CLOCK.monotonic() > until:
             raise Wrong(f"fewer than {4 * BATCH} runs ended within {START_SECONDS} s of the start")
         CLOCK.sleep(0.2)
-    CLOCK.sleep(WARM_SECONDS)
 
 
 def _drain(stage: Stage) -> None:

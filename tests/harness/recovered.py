@@ -20,7 +20,7 @@ REPEATS_MAX: Final = 15
 
 
 class Window(NamedTuple):
-    """A time after the fault: its share of the baseline's throughput, and the CPU of others."""
+    """A time after the fault: its share of the baseline, and the CPU of other programs."""
 
     share: float
     others: float

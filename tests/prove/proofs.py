@@ -119,8 +119,9 @@ def _chaos(name: str) -> Proof:
     during = () if least is None else (Bar("during", "at least", least),)
     return Proof(
         name=f"chaos: {name}",
-        shows=f"Under full load {scenario.about}; throughput before, during and after as shares "
-        "of the baseline in the same run, and an exact account of all runs.",
+        shows=f"Under full load {scenario.about}; throughput during and after as shares of the "
+        "baseline, the latter relative to an untouched system on the same machine at that time, "
+        "and an exact account of all runs.",
         minutes=CHAOS + (scenario.times - 1) * FAULT / 60 + (scenario.settle - SETTLE_SECONDS) / 60,
         command=lambda f: _module(
             "tests.harness.chaos", "--only", name, "--seconds", _scaled(FAULT, f, 8),

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.harness import chaos, chaos_load, upgrade
+from tests.harness import chaos, chaos_load, throughput, upgrade
 from tests.prove import report, results, runner
 from tests.prove.__main__ import main, prove
 from tests.prove.proofs import PROOFS, SEEDS, Bar, Proof, zero
@@ -203,12 +203,12 @@ class TestChaosAccount:
 
     def test_rates(self) -> None:
         samples = [(0.0, 0), (1.0, 100), (2.0, 200), (6.0, 200), (7.0, 300), (8.0, 400), (9.0, 500)]
-        assert chaos.rates(samples, 0, 2) == [100, 100]
-        assert chaos.mean_rate(samples, 2, 6) == 0
+        assert throughput.rates(samples, 0, 2) == [100, 100]
+        assert throughput.mean_rate(samples, 2, 6) == 0
         stopped = [(0, 0), (1, 100), (2, 200), (17, 200)]
-        assert chaos.baseline_rates(stopped, [0, 1, 2.5]) == [100, 100], "without the fault"
-        assert chaos.recovery_seconds(samples, 6, 9, 100) == 0
-        assert chaos.recovery_seconds(samples, 6, 9, 200) is None
+        assert throughput.baseline_rates(stopped, [0, 1, 2.5]) == [100, 100], "without the fault"
+        assert throughput.recovery_seconds(samples, 6, 9, 100) == 0
+        assert throughput.recovery_seconds(samples, 6, 9, 200) is None
 
     def test_bars(self) -> None:
         good = {"scenario": "idle-in-transaction", "lost": 0, "doubled": 0, "partial": 0,
