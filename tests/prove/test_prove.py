@@ -215,6 +215,9 @@ class TestChaosAccount:
                 "unasked": 0, "recovery": 0.97, "during": 0.72}  # fmt: skip
         assert chaos.faults_of(good) == []
         assert len(chaos.faults_of({**good, "recovery": 0.9, "during": 0.6, "lost": 1})) == 3
+        alone = {**good, "scenario": "idle-in-transaction-alone", "recovery": 0.9}
+        assert chaos.faults_of(alone) == [], "the drift of the machine is in it"
+        assert len(chaos.faults_of({**alone, "during": 0.69})) == 1
 
 
 def test_only_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
