@@ -14,7 +14,7 @@ RELEASE := .venv-release/.installed
 TOOLS := docs/requirements.in deploy/requirements-test.in deploy/requirements-release.in
 COMPILE := $(BIN)/uv --quiet --no-config pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-annotate --no-header --no-emit-index-url --no-emit-find-links
-PROVE_MINUTES ?= 60
+PROVE_MINUTES ?= 90
 TESTS ?=
 # More than the cores: many tests wait for a database, a server or a timer.
 TEST_PROCESSES ?= 4
@@ -121,7 +121,7 @@ crash: $(STAMP) ## Kill a flow's process at every commit; kill backfills, publis
 	$(BIN)/python -m tests.harness.crash_bus
 	$(BIN)/python -m benchmarks limit_crash
 
-prove: $(STAMP) ## Run every proof for PROVE_MINUTES (60) and write docs/operations/proof.md; PROVE="--only chaos"
+prove: $(STAMP) ## Run every proof for PROVE_MINUTES (90) and write docs/operations/proof.md; PROVE="--only chaos"
 	$(BIN)/python -m tests.prove --minutes $(PROVE_MINUTES) $(PROVE)
 
 failover: $(STAMP) ## Kill PostgreSQL's primary under load, promote its standby, report; read from a replica

@@ -7,9 +7,9 @@ with no program of ours to blame, so that a rate says little about a fault; but 
 same for both systems, and the ratio of their rates does not have it. A system that a fault has
 made slower falls behind the other, which takes the rest of the machine.
 
-After a baseline of five windows a fault is injected for some time; then the system has `settle`
-seconds to recover. Recovery is the mean of its rates in five windows, each relative to that of the
-reference, as a share of the same mean in the baseline; `recovery_alone` is the same without the
+After a baseline of twelve windows a fault is injected for some time; then the system has `settle`
+seconds to recover. Recovery is the mean of its rates in twelve windows, each relative to that of
+the reference, as a share of the same mean in the baseline; `recovery_alone` is the same without the
 reference, for comparison only. Each system has half the machine, so that one scenario runs alone to
 show what a fault leaves of the full throughput. Background services work in turns of 5 and 10
 seconds, so a window has as many of them as any other; the tables grow first, since they slow down

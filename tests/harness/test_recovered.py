@@ -18,7 +18,7 @@ QUIET, BUSY = 0.0, 0.5
     [
         ([], False, None),
         ([Window(1.2, QUIET)] * (WINDOWS - 1), False, None),  # one good window ends nothing
-        ([Window(1.2, QUIET), *[Window(0.8, QUIET)] * (WINDOWS - 1)], True, 0.88),
+        ([Window(2.0, QUIET), *[Window(0.8, QUIET)] * (WINDOWS - 1)], True, 0.9),
         ([Window(0.5, BUSY), *[Window(1.0, QUIET)] * WINDOWS], True, 1.0),  # others explain it
         ([Window(1.5, BUSY), *[Window(1.0, QUIET)] * WINDOWS], True, 1.0),
         ([*[Window(1.0, QUIET)] * WINDOWS, Window(3.0, QUIET)], True, 1.0),  # not measured

@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.core.clock import SECOND, SystemClock
 from tests.prove import report, results, runner
-from tests.prove.proofs import HOUR, PROOFS, Proof
+from tests.prove.proofs import PROOFS, WHOLE, Proof
 
 LOGS: Final = runner.ROOT / "build" / "prove"
 REPORT: Final = runner.ROOT / "docs" / "operations" / "proof.md"
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--minutes",
         type=float,
-        default=float(os.environ.get(MINUTES_VARIABLE, HOUR)),
-        help="length of the whole run, which scales every proof; default: 60",
+        default=float(os.environ.get(MINUTES_VARIABLE, WHOLE)),
+        help="length of the whole run, which scales every proof; default: 90",
     )
     parser.add_argument("--only", help="parts of names, by comma, such as chaos,seeded")
     parser.add_argument("--list", action="store_true", help="list the proofs and exit")
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--no-report", action="store_true", help="write no report")
     given = parser.parse_args(arguments)
-    factor = given.minutes / HOUR
+    factor = given.minutes / WHOLE
     words = given.only.split(",") if given.only else [""]
     chosen = [proof for proof in PROOFS if any(word in proof.name for word in words)]
     if not chosen:

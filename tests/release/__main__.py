@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.prove.__main__ import REPORT
-from tests.prove.proofs import HOUR, PROOFS
+from tests.prove.proofs import PROOFS, WHOLE
 from tests.prove.runner import ROOT, Outcome, adopt_orphans, run
 
 PYTHON: Final = sys.executable
@@ -60,7 +60,7 @@ STEPS: Final = (
 
 
 def proof_outcome(page: Path = REPORT, root: Path = ROOT) -> Outcome:
-    """Return whether the report of `make prove` is whole, of an hour, and of this source.
+    """Return whether the report of `make prove` is whole, of full length, and of this source.
 
     Whole: every proof of the table holds. Of this source: its commit is known, and the package has
     not changed since.
@@ -73,7 +73,7 @@ def proof_outcome(page: Path = REPORT, root: Path = ROOT) -> Outcome:
     held = set(re.findall(r"^\| ([^|]+) \| holds \|", text, re.MULTILINE))
     if missing := [proof.name for proof in PROOFS if proof.name not in held]:
         return _refused(f"the report does not show that these hold: {', '.join(missing)}")
-    if float(minutes[1]) < HOUR:
+    if float(minutes[1]) < WHOLE:
         return _refused(f"the report is of {minutes[1]} minutes: run make prove")
     if commit is None:
         return _refused("the report is not of one commit without changes: run make prove")
