@@ -1,19 +1,24 @@
 """Slots inside runs: a long wait snoozes the run, which keeps its ticket and its attempt number."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock import limits
-from penstock.core.clock import SECOND
+from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import RunSnoozed
 from penstock.db.store import Store
 from penstock.limits.slots.retry import QuotaRetry
+from penstock.limits.slots.slot import Slot
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
+from penstock.runs.rows import RunRow
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
 from tests.limits.slots.kit import StoredLimit
 from tests.limits.slots.test_retry import QUOTA, Resource
-from tests.worker.kit import run_of, steps_of, submit
+from tests.worker.kit import no_jitter, run_of, steps_of, submit
 
 pytestmark = pytest.mark.usefixtures("still")
 
@@ -105,34 +110,124 @@ def test_a_deleted_run_is_not_granted_a_slot(store: Store, clock: VirtualClock) 
     assert StoredLimit(store, "x").waiting == 0
 
 
+def quota_retries(store: Store) -> int:
+    """Return how many calls of snoozed runs are stored."""
+    text = "SELECT count(*) FROM quota_retries"
+    found = store.read(lambda tx: tx._connection.execute(text).fetchone())  # type: ignore[attr-defined]
+    return int(found[0])
+
+
+class QuotaStage:
+    """A worker with one processor that calls a resource with a quota in place."""
+
+    def __init__(
+        self, store: Store, clock: VirtualClock, body: Callable[[QuotaRetry], object]
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        policy = QuotaRetry(clock=clock, random=lambda: 0.0)
+        pipeline = Pipeline("quota")
+
+        @pipeline.processor
+        def work(_: RunContext) -> None:
+            body(policy)
+
+        (self.run_id,) = submit(store, pipeline)
+        self.steps = steps_of(store, pipeline, clock)
+
+    def work(self, between: Callable[[], None] = lambda: None) -> list[int]:
+        """Execute the run until its attempt ends; return the seconds of each snooze."""
+        delays: list[int] = []
+        while len(delays) < 60:
+            Admitter(self.store).run_once()
+            self.steps.heartbeat_once()
+            self.steps.run_once()
+            while len(self.steps.ends):
+                self.steps.flush_once()
+            run = self.run
+            if run.state != "PENDING" or run.attempt > 1:
+                return delays
+            delays.append((run.scheduled_time - self.clock.now()) // SECOND)
+            between()
+            self.clock.advance_to(self.run.scheduled_time)
+        raise AssertionError("the run never ends")
+
+    @property
+    def run(self) -> RunRow:
+        """The run now."""
+        return run_of(self.store, self.run_id)
+
+
 def test_long_quota_waits_snooze_the_run(store: Store, clock: VirtualClock) -> None:
     """Delays up to 16 s are waited for in place; longer ones snooze, and the backoff continues."""
     resource = Resource(*[QUOTA] * 6)
-    policy = QuotaRetry(clock=clock, random=lambda: 0.0)
-    pipeline = Pipeline("quota")
-
-    @pipeline.processor
-    def work(_: RunContext) -> None:
-        policy.call(resource, limits.slot("q", capacity=4))
-
-    (run_id,) = submit(store, pipeline)
-    steps = steps_of(store, pipeline, clock)
-    delays = []
-    for _ in range(3):
-        Admitter(store).run_once()
-        steps.heartbeat_once()
-        steps.run_once()
-        while len(steps.ends):
-            steps.flush_once()
-        run = run_of(store, run_id)
-        if run.state == "COMPLETED":
-            break
-        delays.append((run.scheduled_time - clock.now()) // SECOND)
-        clock.advance_to(run.scheduled_time)
-    assert delays == [32, 64]
-    run = run_of(store, run_id)
-    assert (run.state, run.attempt) == ("COMPLETED", 1)
+    stage = QuotaStage(store, clock, lambda p: p.call(resource, limits.slot("q", capacity=4)))
+    assert stage.work() == [32, 64]
+    assert (stage.run.state, stage.run.attempt) == ("COMPLETED", 1)
     assert resource.calls == 7
+
+
+def test_quota_errors_end_after_ten_minutes_on_a_busy_limit(
+    store: Store, clock: VirtualClock
+) -> None:
+    """The run's ten minutes do not depend on the limit's history, which keeps its newest rows."""
+    resource = Resource(*[QUOTA] * 1000)
+    stage = QuotaStage(store, clock, lambda p: p.call(resource, limits.slot("q", capacity=4)))
+    sweeper = Sweeper(store, jitter=no_jitter)
+    start = clock.now()
+
+    def busy() -> None:
+        for _ in range(210):
+            with limits.slot("q", capacity=4):
+                pass
+        sweeper.run_once()
+
+    stage.work(busy)
+    assert clock.now() - start <= 10 * MINUTE
+    assert stage.run.error_type == "QUOTA_EXCEEDED"
+    assert resource.calls == 10
+    sweeper.run_once()
+    assert quota_retries(store) == 0
+
+
+def test_every_call_of_a_run_has_its_own_ten_minutes(store: Store, clock: VirtualClock) -> None:
+    """The first error of a call is its first, whatever earlier calls and executions took."""
+    first, second = Resource(*[QUOTA] * 5), Resource(*[QUOTA] * 6)
+    pauses = [11 * MINUTE]
+
+    def body(policy: QuotaRetry) -> None:
+        slot = limits.slot("q", capacity=4)
+        policy.call(first, slot)
+        if pauses:
+            clock.advance(pauses.pop())
+            first.errors = [QUOTA]
+        policy.call(second, slot)
+
+    stage = QuotaStage(store, clock, body)
+    # The first call is snoozed; then the second is, twice, and the first has another error.
+    assert stage.work() == [32, 32, 64]
+    assert (stage.run.state, stage.run.attempt) == ("COMPLETED", 1)
+
+
+def test_a_wait_for_the_slot_keeps_the_quota_retries(store: Store, clock: VirtualClock) -> None:
+    """A call that is snoozed for its slot goes on counting; calls that have ended do not."""
+    resource = Resource(*[QUOTA] * 1000)
+    stage = QuotaStage(
+        store, clock, lambda p: p.call(resource, limits.slot("q", capacity=1, timeout="1h"))
+    )
+    start = clock.now()
+    holders: list[Slot] = []
+
+    def occupied() -> None:
+        if not holders:
+            holders.append(limits.slot("q", capacity=1, lease="1h").acquire())
+        else:
+            holders.pop().release()
+
+    stage.work(occupied)
+    assert stage.run.error_type == "QUOTA_EXCEEDED"
+    assert clock.now() - start <= 3 * 10 * MINUTE
+    assert resource.calls <= 10
 
 
 def test_a_long_wait_for_a_token_snoozes_the_run(store: Store, clock: VirtualClock) -> None:

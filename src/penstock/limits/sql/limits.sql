@@ -266,7 +266,7 @@ RETURNING request;
 -- scope: system (by request id, known only to the requester)
 UPDATE limit_tickets SET broker = '', until_at = {{now}} + :ticket_us
 WHERE limit_id = :limit_id AND request = :request
-RETURNING ticket;
+RETURNING run_id;
 
 -- name: limit_run_wake
 -- Make snoozed runs whose slot was granted due immediately.
@@ -300,11 +300,28 @@ UPDATE limits SET learned = :learned, learned_at = :learned_at WHERE limit_id = 
 UPDATE limits SET quota_errors = quota_errors + 1, last_quota_at = {{now}}
 WHERE limit_id = :limit_id RETURNING quota_errors, {{now}};
 
--- name: limit_quota_of_run
--- How often a run exceeded the quota of a limit, since when, and the current time.
+-- name: quota_retry_get
+-- How often a call failed before its run was snoozed, and how long ago it began.
 -- scope: system (the caller executes the run)
-SELECT count(*), min(at), {{now}} FROM limit_history
-WHERE limit_id = :limit_id AND run_id = :run_id AND outcome = 'quota';
+SELECT tries, {{now}} - since_at FROM quota_retries WHERE run_id = :run_id AND call = :call;
+
+-- name: quota_retry_put
+-- Record how often a call has failed; it began `spent_us` ago, unless it was recorded before.
+-- scope: system (the caller executes the run)
+INSERT INTO quota_retries (run_id, call, customer, tries, since_at)
+SELECT r.run_id, :call, r.customer, :tries, {{now}} - :spent_us FROM runs r WHERE r.run_id = :run_id
+ON CONFLICT (run_id, call) DO UPDATE SET tries = excluded.tries;
+
+-- name: quota_retry_drop
+-- Forget the calls of a run, except those in progress.
+-- scope: system (the caller executes the run)
+DELETE FROM quota_retries WHERE run_id = :run_id AND NOT call {{any calls}};
+
+-- name: quota_retries_trim
+-- Delete the calls of runs that have ended.
+-- scope: system (upkeep)
+DELETE FROM quota_retries WHERE run_id IN (SELECT q.run_id FROM quota_retries q
+    WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = q.run_id) LIMIT :n);
 
 -- name: limit_level_put
 -- Store the level of a rate's bucket, and count its tokens by minute; under the limit's lock.
