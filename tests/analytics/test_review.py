@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock.analytics.histogram import bucket_of, middle_of, quantile_of
 from penstock.analytics.records import (
@@ -81,6 +82,13 @@ def series(completed: int, failed: int, late: int = 0) -> RunSeries:
     return RunSeries(as_of=MONDAY, since=MONDAY, bucket=timedelta(hours=1), points=[point])
 
 
+def two_days(historical: int) -> DependencyHealth:
+    """Failures of today, and a failure of another kind yesterday."""
+    other = KindDay(day=MONDAY - timedelta(days=1), kind="same_day", failures=1, gates=1)
+    made: DependencyHealth = health(historical=historical)
+    return structs.replace(made, days=[other, *made.days])
+
+
 @pytest.mark.parametrize(
     ("check", "verdict"),
     [
@@ -90,8 +98,10 @@ def series(completed: int, failed: int, late: int = 0) -> RunSeries:
         (checks.stuck_check([checks.Waiting("t", 1.9, "penstock detect")]), "OK"),
         (checks.stuck_check([checks.Waiting("t", 2.0, "penstock detect")]), "FAIL"),
         (checks.stuck_check([]), "OK"),
-        (checks.historical_check(health(historical=4)), "OK"),
-        (checks.historical_check(health(historical=5)), "FAIL"),
+        (checks.historical_check(health(historical=8), health(historical=4)), "OK"),
+        (checks.historical_check(health(historical=5), health(historical=5)), "FAIL"),
+        (checks.historical_check(health(historical=5), health()), "FAIL"),
+        (checks.historical_check(two_days(historical=8), health(historical=8)), "FAIL"),
         (checks.override_check(health(used=2).overrides), "OK"),
         (checks.override_check(health(used=3).overrides), "FAIL"),
         (checks.failure_check(series(96, 4)), "OK"),

@@ -14,6 +14,7 @@ from penstock.core.clock import DAY as A_DAY
 from penstock.core.clock import HOUR, MINUTE
 from penstock.db.store import Store
 from penstock.detection.client import Rule
+from penstock.detection.freshness import FreshnessProber
 from penstock.detection.monitor import Monitor
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
@@ -32,11 +33,14 @@ class Watch:
         self.stage = Stage(store, clock, *pipelines)
         self.clock = clock
         self.newest: dict[str, int] = {}
-        self.monitor = Monitor(store, self.probe)
+        self.monitor = Monitor(store)
+        self.freshness = FreshnessProber(store, self.probe)
+        self.probed: list[list[str]] = []
 
     def probe(self, request: ProbeRequest) -> list[Observation]:
         """The newest times that the test stored."""
         now = self.clock.now()
+        self.probed.append([d.table for d in request.dependencies])
         return [
             Observation(key=d.key, looked_at=now, rows=1, newest_us=self.newest[d.table])
             if d.table in self.newest
@@ -49,6 +53,7 @@ class Watch:
         self.clock.advance(wait)
         self.stage.step()
         self.monitor.run_once()
+        self.freshness.run_once()
         rows = self.stage.sql("SELECT rule, severity, detail FROM alerts WHERE state = 'open'")
         found = []
         for rule, severity, detail in rows:
@@ -231,6 +236,33 @@ def test_freshness(store: Store, clock: VirtualClock) -> None:
     assert watch.observe() == []
 
 
+def test_probes_do_not_delay_the_monitor(store: Store, clock: VirtualClock) -> None:
+    """While a warehouse hangs, live rules are evaluated; few tables are probed at a time."""
+    made = chain("raw", "next", freshness={f"t.no_{n}": "2h" for n in range(10)})
+    other = Pipeline("other", partition="day", warehouse="v", freshness={"t.one": "2h"})
+    other.phase("odd").external("odd_job")
+    watch = Watch(store, clock, made, other)
+    observe = watch.probe
+    live: list[int] = []
+
+    def hangs(request: ProbeRequest) -> list[Observation]:
+        clock.advance(seconds=30)
+        live.append(watch.monitor.run_once().findings)
+        return observe(request)
+
+    watch.monitor.run_once()
+    watch.stage.open()
+    clock.advance(3 * HOUR)
+    before = clock.now()
+    watch.monitor.run_once()
+    assert clock.now() == before, "the monitor probes nothing"
+    FreshnessProber(store, hangs).run_once()
+    assert [len(tables) for tables in watch.probed] == [4, 4, 3]
+    assert "t.one" in watch.probed[0], "the tables of the other warehouse are among the first"
+    assert len(live) == 3
+    assert all(live)
+
+
 @pytest.mark.parametrize("minutes", [20, 50])
 def test_risk(store: Store, clock: VirtualClock, minutes: int) -> None:
     """A flow that is slower than all before it will miss its service level; the list says so."""
@@ -299,5 +331,5 @@ def test_replicas(store: Store, clock: VirtualClock) -> None:
     watch = Watch(store, clock, chain("raw", "analytics"))
     watch.stage.open()
     watch.clock.advance(3 * HOUR)
-    other = Monitor(store, watch.probe)
+    other = Monitor(store)
     assert (watch.monitor.run_once().opened, other.run_once().findings) == (1, 0)

@@ -249,6 +249,6 @@ def recovery_actors(stage: Stage) -> list[Actor]:
                      lambda s, one: SchedulerFallback(s, one.probe, holder=one.name)),
         ProbingActor(stage, "self_heal-0", 5 * MINUTE,
                      lambda s, one: SelfHeal(s, one.probe, holder=one.name)),
-        ProbingActor(stage, "monitor-0", 6 * MINUTE, lambda s, one: Monitor(s, one.probe)),
+        ServiceActor(stage, "monitor-0", 6 * MINUTE, "monitor", Monitor),
         ServiceActor(stage, "backfiller-0", 2 * MINUTE, "backfiller", Backfiller),
     ]  # fmt: skip

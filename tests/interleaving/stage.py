@@ -30,6 +30,7 @@ _EMPTY = (
     "nudges", "decisions", "generations", "breakers", "interventions", "overrides", "execution_log",
     "phase_completion_log", "dependency_check_log", "run_limits", "limit_leases", "limit_tickets",
     "expansions", "expansion_items", "item_completions", "item_counts", "customer_settings",
+    "quota_retries",
 )  # fmt: skip
 
 

@@ -19,10 +19,12 @@ from penstock.core.errors import (
 )
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.mode import Mode
 from penstock.pipelines.partition import PartitionKind, PartitionRule, day, range_of
 from penstock.recovery.backfiller import Backfiller
 from penstock.recovery.partition_range import partitions_between
 from penstock.recovery.records import BackfillRequest
+from penstock.schedules.records import Config, StoredConfig
 from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
@@ -277,6 +279,87 @@ def test_a_failed_partition_does_not_hold_up_others(store: Store, clock: Virtual
     done = client.backfills.get(made.backfill_id)
     assert (done.state, done.counts["COMPLETE"]) == ("COMPLETE", 3)
     assert work.seen["analytics", "2025-01-01"] == 2
+
+
+def started_by(services: Services, request: BackfillRequest) -> list[str]:
+    """Start a backfill, work until it ends, and return the partitions whose flows it opened."""
+    before = {flow.flow_id for flow in services.flows()}
+    services.client.backfills.start(request)
+    services.work()
+    return sorted(flow.partition for flow in services.flows() if flow.flow_id not in before)
+
+
+def test_a_config_skips_only_its_own_work(store: Store, clock: VirtualClock) -> None:
+    """What another config of the customer completed is not complete, nor is what its log has."""
+    services = Services(store, clock, Work().pipeline)
+    client = services.client
+    aws, gcp = (
+        client.configs.create("acme", Config(pipeline="nba", cron="0 2 * * *", provider=name))
+        for name in ("AWS", "GCP")
+    )
+    for day_, config in (("2025-01-01", aws), ("2025-01-02", gcp)):
+        services.trigger(day_, customer="acme", config=config.config_id)
+    services.work()
+
+    def starts(config: StoredConfig, existing: Any) -> list[str]:
+        request = asked("2025-01-01", "2025-01-02", customer="acme", config=config.config_id,
+                        existing=existing, is_dry_run=True)  # fmt: skip
+        return client.backfills.start(request).starts
+
+    for _ in range(2):
+        for existing in ("incomplete", "missing"):
+            assert starts(aws, existing) == ["2025-01-02"]
+            assert starts(gcp, existing) == ["2025-01-01"]
+        clock.advance(8 * DAY)
+        store.write(lambda tx: prune(tx, Retention()))
+        assert services.flows() == [], "the second round reads the log of phases"
+    services.start()
+    request = asked("2025-01-01", "2025-01-02", customer="acme", config=aws.config_id)
+    assert started_by(services, request) == ["2025-01-02"]
+
+
+@pytest.mark.parametrize(("configs", "starts"), [(1, []), (2, ["2025-01-01"])])
+def test_log_of_an_earlier_release(
+    store: Store, clock: VirtualClock, configs: int, starts: list[str]
+) -> None:
+    """Logged phases without a config count for the only config a customer ever had."""
+    services = Services(store, clock, Work().pipeline)
+    made = [
+        services.client.configs.create(
+            "acme", Config(pipeline="nba", cron=f"0 {hour} * * *", provider=str(hour))
+        )
+        for hour in range(configs)
+    ]
+    services.trigger("2025-01-01", customer="acme", config=made[0].config_id)
+    services.work()
+    text = "UPDATE phase_completion_log SET config_id = NULL"
+    store.write(lambda tx: tx._connection.execute(text))  # type: ignore[attr-defined]
+    clock.advance(8 * DAY)
+    store.write(lambda tx: prune(tx, Retention()))
+    if configs > 1:
+        services.client.configs.delete(made[1].config_id)
+    request = asked("2025-01-01", "2025-01-01", customer="acme", config=made[0].config_id,
+                    is_dry_run=True)  # fmt: skip
+    assert services.client.backfills.start(request).starts == starts
+
+
+def test_a_partial_flow_is_not_complete(store: Store, clock: VirtualClock) -> None:
+    """A flow that ended before the backfill's final phases is repeated."""
+    work = Work(modes=[Mode("early", until="analytics"), Mode("daily")])
+    services = Services(store, clock, work.pipeline)
+    services.trigger("2025-01-01", no_downstream=True)
+    services.trigger("2025-01-02", mode="early")
+    services.trigger("2025-01-03", mode="daily")
+    services.work()
+    assert {flow.state for flow in services.flows()} == {"COMPLETE"}
+    days = ("2025-01-01", "2025-01-03")
+    seen = services.client.backfills.start(asked(*days, is_dry_run=True))
+    assert seen.skipped == ["2025-01-03: complete"]
+    alone: dict[str, Any] = {"phases": ["raw"], "no_downstream": True, "is_dry_run": True}
+    assert services.client.backfills.start(asked(*days, **alone)).starts == []
+    assert started_by(services, asked(*days)) == ["2025-01-01", "2025-01-02"]
+    assert started_by(services, asked(*days)) == []
+    assert work.seen["publish", "2025-01-01"] == work.seen["publish", "2025-01-02"] == 1
 
 
 def test_phases_and_no_downstream(store: Store, clock: VirtualClock) -> None:

@@ -33,6 +33,7 @@ from penstock.bus.transports.bridges import parse_bridges
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.errors import InvalidInput
 from penstock.core.records.validation import convert_input
+from penstock.detection.freshness import FreshnessProber
 from penstock.detection.monitor import Monitor
 from penstock.egress.http_client import HttpClient
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
@@ -359,6 +360,19 @@ def monitor_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     return {alert.detail.count('"good"') > 0 for alert in alerts} == {True} and bool(alerts)
 
 
+def freshness_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
+    """A pipeline whose declaration cannot be read, next to one whose table is stale."""
+    for name in ("bad", "good"):
+        made = Pipeline(name, partition="day", freshness={f"t.{name}": "1h"})
+        made.phase("raw").external("load")
+        harness.client.register([made])
+    break_pipeline(harness)
+    clear_cache()
+    FreshnessProber(harness.store).run_once()
+    alerts = harness.store.read(lambda tx: alert_list(tx, AlertFilter(state="open")))
+    return ["t.good" in alert.message for alert in alerts] == [True]
+
+
 def aggregator_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
     """A check of a partition that only looks like a date, next to one that is a date."""
     for customer, partition in ((1, "2025-13-45"), (2, "2025-11-15")):
@@ -418,6 +432,7 @@ CASES: dict[str, Case] = {
     "self-heal": self_heal_case,
     "alert-sender": alert_case,
     "monitor": monitor_case,
+    "freshness": freshness_case,
 }
 WITHOUT_ITEMS = {
     "sealer": "one chain of blocks over all entries; it reads no content",

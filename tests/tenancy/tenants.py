@@ -232,6 +232,7 @@ class Tenants:
             "asked_at, until_at) VALUES ({k}, {n}, 'b', 'h', 'r2', 1, {at}, {at})",
             "INSERT INTO run_limits (run_id, limit_id, customer, level, pass, is_waiting, "
             "lined_at) VALUES ({run}, {k}, {n}, 5, 1, TRUE, {at})",
+            "INSERT INTO quota_retries VALUES ({run}, 'q:1', {n}, 1, {at})",
             "INSERT INTO entity_epochs (customer, pipeline, config_id, epoch) "
             "VALUES ({n}, 1, 0, 1)",
             "INSERT INTO entity_watermarks VALUES ({n}, 1, 0, 1, '', 1, 's', 1, {at})",

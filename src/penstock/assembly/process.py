@@ -54,6 +54,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.core.naming import HTTP_POOL
 from penstock.db.store import Store, StoreView, Transactions
+from penstock.detection.freshness import FreshnessProber
 from penstock.detection.monitor import Monitor
 from penstock.egress.addresses import is_loopback, parse_named_addresses
 from penstock.egress.key_file import create_private
@@ -389,10 +390,11 @@ def build_services(
         (Backfiller(store), _every(SECOND, "backfill")),
         (build_evaluator(store, settings, clock=clock), _every(5 * SECOND)),
         (build_sender(store, settings, jitter=jitter, clock=clock), _every(SECOND)),
-        (Monitor(store, probes.probe), _every(10 * SECOND)),
+        (Monitor(store), _every(10 * SECOND)),
         *((one, _every(SECOND // 4)) for one in build_bridges(store, settings, clock=clock)),
         (Aggregator(store), _every(60 * SECOND)),
         *_measuring(store, settings, pipelines, reporter),
+        (FreshnessProber(store, probes.probe), _every(10 * SECOND)),
     ]
     if shipping := build_shipper(store, settings, clock):
         made.append((shipping[0], _every(shipping[1])))

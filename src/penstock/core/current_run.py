@@ -46,7 +46,9 @@ class CurrentRun(Protocol):
 
     @property
     def requested_slots(self) -> MutableMapping[str, int]:
-        """Number of slots of each limit that this execution has requested so far."""
+        """Number of slots of each limit that this execution has requested so far, and of calls that
+        retry quota errors under it.
+        """
         ...
 
     @property
@@ -59,4 +61,6 @@ class CurrentRun(Protocol):
         ...
 
 
+QUOTA_CALLS: Final[ContextVar[tuple[str, ...]]] = ContextVar("penstock_quota_calls", default=())
+"""Calls in progress that retry quota errors, the innermost last."""
 CURRENT_RUN: Final[ContextVar[CurrentRun | None]] = ContextVar("penstock_present_run", default=None)

@@ -15,7 +15,12 @@ from penstock.db.store import Transactions, Tx
 from penstock.detection.finding import Finding
 from penstock.detection.from_rows import detection_record, freshness_record, risk_record
 from penstock.detection.records import Detection, FlowRisk, TableFreshness
-from penstock.detection.store import freshness_list, live_findings, trend_findings
+from penstock.detection.store import (
+    freshness_findings,
+    freshness_list,
+    live_findings,
+    trend_findings,
+)
 from penstock.flows.forecast.forecast import frontier_of
 from penstock.flows.forecast.store import forecasts_of, history_read, weekday_of
 from penstock.flows.store.flows import flow_get, phases_of
@@ -56,7 +61,11 @@ class Detections:
             number = self._names.customer_key(tx, customer)
             if pipeline is not None:
                 self._names.pipeline(pipeline, "pipeline", tx)
-            found = [*live_findings(tx, number), *trend_findings(tx, number)]
+            found = [
+                *live_findings(tx, number),
+                *trend_findings(tx, number),
+                *freshness_findings(tx),
+            ]
             if customer is not None:
                 found = [one for one in found if one.customer_id == customer]
             return sorted(

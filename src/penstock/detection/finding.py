@@ -21,8 +21,10 @@ LIVE_RULES: Final = (
     "runs_stale",
 )
 """Rules over live flows and runs; evaluated in every pass."""
-TREND_RULES: Final = ("dependency_late", "optional_missing", "producer_silent", "table_stale")
-"""Rules over recorded history and probes; evaluated every few minutes."""
+TREND_RULES: Final = ("dependency_late", "optional_missing", "producer_silent")
+"""Rules over recorded history; evaluated every few minutes."""
+FRESHNESS_RULES: Final = ("table_stale",)
+"""Rules over probed tables; evaluated when these have been probed."""
 LADDER_RULES: Final = ("cascade_fallback", "self_heal")
 """Alerts about fallbacks and self-heal, which are resolved when their flow ends."""
 

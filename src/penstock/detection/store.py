@@ -214,9 +214,7 @@ def _risk(flow: LiveFlow, of_flow: FlowPlan, plans: Plans, now: Micros) -> Findi
 
 
 def trend_findings(tx: Tx, customer: CustomerKey | None = None) -> list[Finding]:
-    """Return the findings of all rules over recorded history; a tenant transaction skips the table
-    rules.
-    """
+    """Return the findings of all rules over recorded history."""
     now = tx.now()
     shared = {"customer": customer, "late_us": LATE_AFTER, "n": GROUPS_MAX}
     found: list[Finding] = []
@@ -238,9 +236,12 @@ def trend_findings(tx: Tx, customer: CustomerKey | None = None) -> list[Finding]
     silent = [SilentProducer._make(row) for row in tx.rows("detect_silent", params)]
     newest = {(row.customer_key, row.processor_key): row for row in reversed(silent)}
     found += silent_producers(list(newest.values()), now)
-    if tx.sees_all:
-        found += stale_tables(freshness_list(tx))
     return found
+
+
+def freshness_findings(tx: Tx) -> list[Finding]:
+    """Return the findings about stale tables; none in a tenant transaction."""
+    return list(stale_tables(freshness_list(tx))) if tx.sees_all else []
 
 
 def _number(value: object) -> object:

@@ -315,6 +315,7 @@ class PhaseLogRow(NamedTuple):
     dependencies_met: bool
     dependency_issues: str
     correlation_id: str
+    config_id: int
 
 
 class CheckLogRow(NamedTuple):

@@ -37,6 +37,7 @@ from penstock.recovery.fates import (
     PartitionState,
     end_state,
     failures,
+    final_phases,
     skip_reason,
 )
 from penstock.recovery.rows import BackfillRow, PartitionRow, PartitionWork
@@ -222,7 +223,8 @@ class Backfiller:
         names = [one.partition for one in due]
         opening_lock_many(tx, row.customer_key, row.pipeline_key, names)
         series = (row.customer_key, row.pipeline_key, row.config_id)
-        work = partition_work(tx, series, names, plan.last)
+        finals = final_phases(plan, row.phases, no_downstream=row.no_downstream)
+        work = partition_work(tx, series, names, finals)
         reasons = {
             one.position: skip_reason(
                 work[one.partition], row.existing, is_repeated=one.attempts > 0

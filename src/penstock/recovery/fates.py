@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
 from penstock.core.ids import encode
 from penstock.flows.cascade import FlowState
+from penstock.pipelines.plan import Plan
 from penstock.recovery.rows import PartitionWork
 
 
@@ -50,14 +51,15 @@ def skip_reason(work: PartitionWork, existing: str, *, is_repeated: bool = False
     """Return why a backfill skips a partition; None if it processes it.
 
     existing: `incomplete` processes what has not completed, `missing` what was never started, `all`
-    everything. A partition in progress is never started a second time. is_repeated: it failed in
-    this backfill and is tried again.
+    everything. A flow that ended before the backfill's final phases has not completed. A partition
+    in progress is never started a second time. is_repeated: it failed in this backfill and is tried
+    again.
     """
     if work.state == FlowState.OPEN and work.flow_id is not None:
         return f"{encode('flow', work.flow_id)} is in progress"
     if existing == "all":
         return None
-    if work.state == FlowState.COMPLETE or (work.state is None and work.is_complete):
+    if work.is_complete:
         return COMPLETE
     if existing == "missing" and not is_repeated and (work.state is not None or work.is_logged):
         return "processed before"
@@ -78,7 +80,22 @@ def failures(counts: Mapping[str, int]) -> int:
     return counts.get(PartitionState.FAILED, 0)
 
 
-def logged_complete(last: Iterable[str], statuses: Mapping[str, str]) -> bool:
+def logged_complete(finals: Collection[str], statuses: Mapping[str, str]) -> bool:
     """Return whether all final phases are logged as complete; statuses: the newest, by phase."""
-    names = list(last)
-    return bool(names) and all(statuses.get(name) == LOGGED_COMPLETE for name in names)
+    return bool(finals) and all(statuses.get(name) == LOGGED_COMPLETE for name in finals)
+
+
+def phases_run(plan: Plan, starts: Sequence[str], *, no_downstream: bool) -> list[str]:
+    """Return the phases that a flow runs; starts: the first ones, empty for the entry phases."""
+    begins = list(starts) or [phase.name for phase in plan.phases if not phase.after]
+    if no_downstream:
+        chosen = set(begins)
+    else:
+        chosen = {*begins, *(later for name in begins for later in plan.downstream(name))}
+    return [phase.name for phase in plan.phases if phase.name in chosen]
+
+
+def final_phases(plan: Plan, starts: Sequence[str], *, no_downstream: bool) -> list[str]:
+    """Return the phases that a flow runs and that none of its other phases follows."""
+    run = phases_run(plan, starts, no_downstream=no_downstream)
+    return [name for name in run if not {*plan.downstream(name)} & {*run}]

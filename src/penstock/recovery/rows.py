@@ -117,4 +117,4 @@ class PartitionWork(NamedTuple):
     is_logged: bool = False
     """Whether the log of phases contains a flow of the partition."""
     is_complete: bool = False
-    """Whether its last phases are logged as complete."""
+    """Whether the backfill's final phases completed, in its newest flow or else by the log."""

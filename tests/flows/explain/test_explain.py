@@ -445,3 +445,36 @@ class TestTrace:
         assert [absence.text for absence in found.absences] == [
             "next: not triggered: since 11:02: breaker open after 5 failures, tries again 12:11"
         ]
+
+    @pytest.mark.parametrize(
+        ("states", "reached", "summary"),
+        [
+            (
+                {"raw": "COMPLETE", "next": "SKIPPED", "last": "SKIPPED"},
+                False,
+                "nba 2025-12-31 got as far as raw: next skipped, last skipped.",
+            ),
+            (
+                {"raw": "SKIPPED", "next": "SKIPPED", "last": "COMPLETE"},
+                True,
+                "nba 2025-12-31 reached last, the last phase. Not run: raw and next.",
+            ),
+            (
+                {"raw": "COMPLETE", "next": "COMPLETE", "other": "SKIPPED"},
+                True,
+                "nba 2025-12-31 reached next, the last phase.",
+            ),
+        ],
+    )
+    def test_phases_that_a_flow_left_out(
+        self, states: dict[str, str], reached: bool, summary: str
+    ) -> None:
+        """Phases that the flow left out are named; those that its mode does not run are not."""
+        before: tuple[str, ...] = ()
+        phases = []
+        for name, state in states.items():
+            expected = () if name == "other" else ("features",)
+            phases.append(phase(name, state, after=before, expected=expected))
+            before = (name,)
+        found = trace([flow(*phases, state="COMPLETE", ended_at=ago(1))], [], NOW)
+        assert (found.reached_last, found.summary) == (reached, summary)

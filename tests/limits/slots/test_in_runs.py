@@ -1,21 +1,36 @@
 """Slots inside runs: a long wait snoozes the run, which keeps its ticket and its attempt number."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock import limits
-from penstock.core.clock import SECOND
+from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import RunSnoozed
 from penstock.db.store import Store
 from penstock.limits.slots.retry import QuotaRetry
+from penstock.limits.slots.slot import Slot
+from penstock.limits.store.grant import limit_grant
+from penstock.limits.store.reads import limit_queue
+from penstock.limits.store.rows import GrantInput, LeaseRequest
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
+from penstock.runs.rows import RunRow
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
 from tests.limits.slots.kit import StoredLimit
 from tests.limits.slots.test_retry import QUOTA, Resource
-from tests.worker.kit import run_of, steps_of, submit
+from tests.worker.kit import no_jitter, run_of, steps_of, submit
 
 pytestmark = pytest.mark.usefixtures("still")
+
+
+def stored(store: Store, table: str) -> int:
+    """Return the number of rows of a table."""
+    text = f"SELECT count(*) FROM {table}"
+    found = store.read(lambda tx: tx._connection.execute(text).fetchone())  # type: ignore[attr-defined]
+    return int(found[0])
 
 
 class Stage:
@@ -25,15 +40,24 @@ class Stage:
         self.store = store
         self.clock = clock
         self.entered: list[int] = []
+        self.before: Callable[[], None] = lambda: None
         pipeline = Pipeline("limited")
 
         @pipeline.processor
         def work(_: RunContext) -> None:
+            self.before()
             with limits.slot("x", capacity=1, timeout=timeout) as slot:
                 self.entered.append(slot.token)
 
         (self.run_id,) = submit(store, pipeline)
         self.steps = steps_of(store, pipeline, clock)
+
+    def idle(self, minutes: int) -> None:
+        """Let time pass in which the worker lives but executes nothing."""
+        for _ in range(minutes * 6):
+            self.clock.advance(seconds=10)
+            self.steps.heartbeat_once()
+        Sweeper(self.store, jitter=no_jitter).run_once()
 
     def work(self) -> int:
         """Execute the due runs once; return how many ended."""
@@ -94,6 +118,87 @@ def test_the_timeout_covers_all_waits_of_a_run(store: Store, clock: VirtualClock
     assert StoredLimit(store, "x").holders == []
 
 
+def test_the_timeout_covers_waits_that_no_worker_resumed(store: Store, clock: VirtualClock) -> None:
+    """Slots that a snoozed run was granted and lost do not restart its timeout."""
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    stage = Stage(store, clock, timeout="300s")
+    start = clock.now()
+    stage.work()
+    other.release()  # granted to the run, which no worker executes
+    assert len(StoredLimit(store, "x").holders) == 1
+    stage.idle(6)
+    assert StoredLimit(store, "x").holders == []
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    assert stage.work() == 1
+    assert clock.now() - start < 7 * MINUTE
+    assert run_of(store, stage.run_id).error_type == "RATE_LIMIT_EXCEEDED"
+    other.release()
+    assert stage.entered == []
+    assert stored(store, "limit_tickets") == 0
+
+
+def test_a_run_that_resumes_late_times_out(store: Store, clock: VirtualClock) -> None:
+    """A ticket that expires before its run is executed again still counts."""
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    stage = Stage(store, clock, timeout="300s")
+    stage.work()
+    stage.idle(6)
+    assert stage.work() == 1
+    assert run_of(store, stage.run_id).error_type == "RATE_LIMIT_EXCEEDED"
+    other.release()
+
+
+def test_a_lost_slot_leaves_the_ticket_in_the_queue(store: Store, clock: VirtualClock) -> None:
+    """After a minute others may have the slot; the run that returns is the next in the queue."""
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    stage = Stage(store, clock, timeout="1h")
+    stage.work()
+    other.release()
+    x = StoredLimit(store, "x")
+    (run,) = x.holders
+    stage.idle(1)
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    assert run not in x.holders
+    later, number = GrantInput("another", requests=[LeaseRequest("r", "later")]), x.limit_id
+    store.write(lambda tx: limit_grant(tx, number, later))
+    stage.work()
+    queue = store.read(lambda tx: limit_queue(tx, number))
+    assert [ticket.holder for ticket in queue] == [run, "later"]
+    other.release()
+    assert x.holders == [run]
+    stage.work()
+    assert len(stage.entered) == 1
+
+
+def test_a_slot_is_kept_for_a_run_that_is_running_again(store: Store, clock: VirtualClock) -> None:
+    """A run that has not reached its slot after a minute still gets it."""
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    stage = Stage(store, clock)
+    stage.work()
+
+    def work_long() -> None:
+        stage.idle(3)
+
+    stage.before = work_long
+    other.release()
+    assert stage.work() == 1
+    assert len(stage.entered) == 1
+    assert stored(store, "limit_tickets") == 0
+
+
+def test_the_ticket_of_an_ended_run_is_dropped(store: Store, clock: VirtualClock) -> None:
+    """A kept ticket ends with its run."""
+    other = limits.slot("x", capacity=1, lease="1h").acquire()
+    stage = Stage(store, clock, timeout="60s")
+    stage.work()
+    stage.idle(2)
+    assert (stored(store, "limit_tickets"), StoredLimit(store, "x").waiting) == (1, 0)
+    store.write(lambda tx: tx._connection.execute("DELETE FROM runs"))  # type: ignore[attr-defined]
+    stage.idle(5)
+    assert stored(store, "limit_tickets") == 0
+    other.release()
+
+
 def test_a_deleted_run_is_not_granted_a_slot(store: Store, clock: VirtualClock) -> None:
     """The ticket of a snoozed run that no longer exists is dropped instead of granted."""
     holder = limits.slot("x", capacity=1).acquire()
@@ -105,34 +210,117 @@ def test_a_deleted_run_is_not_granted_a_slot(store: Store, clock: VirtualClock) 
     assert StoredLimit(store, "x").waiting == 0
 
 
+class QuotaStage:
+    """A worker with one processor that calls a resource with a quota in place."""
+
+    def __init__(
+        self, store: Store, clock: VirtualClock, body: Callable[[QuotaRetry], object]
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        policy = QuotaRetry(clock=clock, random=lambda: 0.0)
+        pipeline = Pipeline("quota")
+
+        @pipeline.processor
+        def work(_: RunContext) -> None:
+            body(policy)
+
+        (self.run_id,) = submit(store, pipeline)
+        self.steps = steps_of(store, pipeline, clock)
+
+    def work(self, between: Callable[[], None] = lambda: None) -> list[int]:
+        """Execute the run until its attempt ends; return the seconds of each snooze."""
+        delays: list[int] = []
+        while len(delays) < 60:
+            Admitter(self.store).run_once()
+            self.steps.heartbeat_once()
+            self.steps.run_once()
+            while len(self.steps.ends):
+                self.steps.flush_once()
+            run = self.run
+            if run.state != "PENDING" or run.attempt > 1:
+                return delays
+            delays.append((run.scheduled_time - self.clock.now()) // SECOND)
+            between()
+            self.clock.advance_to(self.run.scheduled_time)
+        raise AssertionError("the run never ends")
+
+    @property
+    def run(self) -> RunRow:
+        """The run now."""
+        return run_of(self.store, self.run_id)
+
+
 def test_long_quota_waits_snooze_the_run(store: Store, clock: VirtualClock) -> None:
     """Delays up to 16 s are waited for in place; longer ones snooze, and the backoff continues."""
     resource = Resource(*[QUOTA] * 6)
-    policy = QuotaRetry(clock=clock, random=lambda: 0.0)
-    pipeline = Pipeline("quota")
-
-    @pipeline.processor
-    def work(_: RunContext) -> None:
-        policy.call(resource, limits.slot("q", capacity=4))
-
-    (run_id,) = submit(store, pipeline)
-    steps = steps_of(store, pipeline, clock)
-    delays = []
-    for _ in range(3):
-        Admitter(store).run_once()
-        steps.heartbeat_once()
-        steps.run_once()
-        while len(steps.ends):
-            steps.flush_once()
-        run = run_of(store, run_id)
-        if run.state == "COMPLETED":
-            break
-        delays.append((run.scheduled_time - clock.now()) // SECOND)
-        clock.advance_to(run.scheduled_time)
-    assert delays == [32, 64]
-    run = run_of(store, run_id)
-    assert (run.state, run.attempt) == ("COMPLETED", 1)
+    stage = QuotaStage(store, clock, lambda p: p.call(resource, limits.slot("q", capacity=4)))
+    assert stage.work() == [32, 64]
+    assert (stage.run.state, stage.run.attempt) == ("COMPLETED", 1)
     assert resource.calls == 7
+
+
+def test_quota_errors_end_after_ten_minutes_on_a_busy_limit(
+    store: Store, clock: VirtualClock
+) -> None:
+    """The run's ten minutes do not depend on the limit's history, which keeps its newest rows."""
+    resource = Resource(*[QUOTA] * 1000)
+    stage = QuotaStage(store, clock, lambda p: p.call(resource, limits.slot("q", capacity=4)))
+    sweeper = Sweeper(store, jitter=no_jitter)
+    start = clock.now()
+
+    def busy() -> None:
+        for _ in range(210):
+            with limits.slot("q", capacity=4):
+                pass
+        sweeper.run_once()
+
+    stage.work(busy)
+    assert clock.now() - start <= 10 * MINUTE
+    assert stage.run.error_type == "QUOTA_EXCEEDED"
+    assert resource.calls == 10
+    sweeper.run_once()
+    assert stored(store, "quota_retries") == 0
+
+
+def test_every_call_of_a_run_has_its_own_ten_minutes(store: Store, clock: VirtualClock) -> None:
+    """The first error of a call is its first, whatever earlier calls and executions took."""
+    first, second = Resource(*[QUOTA] * 5), Resource(*[QUOTA] * 6)
+    pauses = [11 * MINUTE]
+
+    def body(policy: QuotaRetry) -> None:
+        slot = limits.slot("q", capacity=4)
+        policy.call(first, slot)
+        if pauses:
+            clock.advance(pauses.pop())
+            first.errors = [QUOTA]
+        policy.call(second, slot)
+
+    stage = QuotaStage(store, clock, body)
+    # The first call is snoozed; then the second is, twice, and the first has another error.
+    assert stage.work() == [32, 32, 64]
+    assert (stage.run.state, stage.run.attempt) == ("COMPLETED", 1)
+
+
+def test_a_wait_for_the_slot_keeps_the_quota_retries(store: Store, clock: VirtualClock) -> None:
+    """A call that is snoozed for its slot goes on counting; calls that have ended do not."""
+    resource = Resource(*[QUOTA] * 1000)
+    stage = QuotaStage(
+        store, clock, lambda p: p.call(resource, limits.slot("q", capacity=1, timeout="1h"))
+    )
+    start = clock.now()
+    holders: list[Slot] = []
+
+    def occupied() -> None:
+        if not holders:
+            holders.append(limits.slot("q", capacity=1, lease="1h").acquire())
+        else:
+            holders.pop().release()
+
+    stage.work(occupied)
+    assert stage.run.error_type == "QUOTA_EXCEEDED"
+    assert clock.now() - start <= 3 * 10 * MINUTE
+    assert resource.calls <= 10
 
 
 def test_a_long_wait_for_a_token_snoozes_the_run(store: Store, clock: VirtualClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from shlex import join
 from typing import Final, NamedTuple
@@ -83,24 +84,28 @@ def stuck_check(waiting: Sequence[Waiting], limit_hours: float = 2.0) -> DailyCh
     return _check("same_day_stuck", worst.hours, limit_hours, text, worst.command)
 
 
-def historical_check(health: DependencyHealth) -> DailyCheck:
-    """Check the historical failures of today and yesterday, by phase or processor."""
-    failures: dict[str, int] = {}
-    for gate in health.gates:
-        if gate.kind == "historical" and gate.failures:
-            name = f"{gate.pipeline}/{gate.phase}" + (
-                f".{gate.processor}" if gate.processor else ""
-            )
-            failures[name] = failures.get(name, 0) + gate.failures
-    days = max(1, len({day.day for day in health.days}))
+def historical_check(both_days: DependencyHealth, today: DependencyHealth) -> DailyCheck:
+    """Check the historical failures of a phase or processor: of today or yesterday, if more."""
+    new, all_ = _historical_failures(today), _historical_failures(both_days)
+    failures = {name: max(new[name], count - new[name]) for name, count in all_.items()}
     worst = max(failures, key=lambda name: failures[name], default=None)
-    value = 0.0 if worst is None else failures[worst] / days
+    value = 0.0 if worst is None else float(failures[worst])
     text = "no historical dependency was missing"
     if worst is not None:
-        text = f"{value:g} historical failures a day in {worst}"
+        on_day = "today" if failures[worst] == new[worst] else "yesterday"
+        text = f"{value:g} historical failures {on_day} in {worst}"
     return _check(
         "historical_failures", value, HISTORICAL_A_DAY, text, "penstock analytics dependencies"
     )
+
+
+def _historical_failures(health: DependencyHealth) -> Counter[str]:
+    failures: Counter[str] = Counter()
+    for gate in health.gates:
+        if gate.kind == "historical" and gate.failures:
+            place = f"{gate.pipeline}/{gate.phase}"
+            failures[f"{place}.{gate.processor}" if gate.processor else place] += gate.failures
+    return failures
 
 
 def override_check(used: Iterable[OverrideUsage]) -> DailyCheck:

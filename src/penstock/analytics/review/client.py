@@ -35,7 +35,10 @@ class Reviews:
         now = self._store.read(lambda tx: tx.now())
         figures = self._figures
         acks = figures.acknowledgments(pipeline=pipeline, customer=customer, hours=24)
-        recent = figures.dependency_health(pipeline=pipeline, customer=customer, days=2)
+        recent, today = (
+            figures.dependency_health(pipeline=pipeline, customer=customer, days=days)
+            for days in (2, 1)
+        )
         week = figures.dependency_health(pipeline=pipeline, customer=customer, days=7)
         series = figures.run_series(
             bucket="1h", since=to_datetime(now - DAY), pipeline=pipeline, customer=customer
@@ -45,7 +48,7 @@ class Reviews:
         found = [
             checks.nack_check(acks),
             checks.stuck_check(self._waiting(now, pipeline, customer)),
-            checks.historical_check(recent),
+            checks.historical_check(recent, today),
             checks.override_check(used),
             checks.optional_check(week),
             checks.failure_check(series),

@@ -244,7 +244,7 @@ class ChangeSet:
                 None if began is None else snapshot.now - began, len(phase.expected),
                 len(completed), json.dumps(completed), json.dumps(missing),
                 *scores, not context,
-                json.dumps(context.get("warnings", [])), flow.correlation_id,
+                json.dumps(context.get("warnings", [])), flow.correlation_id, flow.config_id,
             )
         )  # fmt: skip
         self.events.append(phase_ended(snapshot, phase.name, len(completed), len(phase.expected)))

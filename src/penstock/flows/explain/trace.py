@@ -96,14 +96,15 @@ def _verdict(flows: Sequence[FlowFact], absences: Sequence[MissingStep]) -> tupl
         return None, text
     flow = max(flows, key=lambda flow: (flow.opened_at, flow.generation, flow.flow_id))
     name = f"{flow.pipeline} {flow.partition}"
-    # A phase that the mode does not run is not missing; one that a failed flow skipped is.
-    is_cut_short = flow.state in ("FAILED", "CANCELLED")
-    planned = [phase for phase in flow.phases if is_cut_short or phase.state != "SKIPPED"]
+    # A phase that the mode does not run expects nothing; one that this flow left out is missing.
+    planned = [phase for phase in flow.phases if phase.expected or phase.state != "SKIPPED"]
     before = {other for phase in planned for other in phase.after}
     last = [phase for phase in planned if phase.name not in before]
     names = format_list(tuple(phase.name for phase in last))
     if last and all(phase.state in DONE for phase in last):
-        return True, f"{name} reached {names}, the last phase{'s' if len(last) > 1 else ''}."
+        text = f"{name} reached {names}, the last phase{'s' if len(last) > 1 else ''}."
+        left_out = tuple(phase.name for phase in planned if phase.state == "SKIPPED")
+        return True, f"{text} Not run: {format_list(left_out)}." if left_out else text
     done = [phase.name for phase in planned if phase.state in DONE]
     left = [f"{phase.name} {STATE_LABELS[phase.state]}" for phase in planned
             if phase.state not in DONE]  # fmt: skip

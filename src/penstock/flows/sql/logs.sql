@@ -114,15 +114,17 @@ ORDER BY j.seq LIMIT 1000;
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, partition text, mode text,
 --   status text, started_at bigint, completed_at bigint, duration_us bigint, expected bigint,
 --   completed bigint, processors_completed text, processors_missing text, completeness float8,
---   quality float8, dependencies_met boolean, dependency_issues text, correlation_id text
+--   quality float8, dependencies_met boolean, dependency_issues text, correlation_id text,
+--   config_id bigint
 INSERT INTO phase_completion_log (customer, pipeline, flow_id, phase, partition, mode, status,
     started_at, completed_at, duration_us, expected_processor_count, completed_processor_count,
     processors_completed, processors_missing, overall_completeness, overall_quality,
-    dependencies_met, dependency_issues, correlation_id, inserted_at)
+    dependencies_met, dependency_issues, correlation_id, config_id, inserted_at)
 SELECT batch.customer, batch.pipeline, batch.flow_id, batch.phase, batch.partition, batch.mode,
     batch.status, batch.started_at, batch.completed_at, batch.duration_us, batch.expected,
     batch.completed, batch.processors_completed, batch.processors_missing, batch.completeness,
-    batch.quality, batch.dependencies_met, batch.dependency_issues, batch.correlation_id, {{now}}
+    batch.quality, batch.dependencies_met, batch.dependency_issues, batch.correlation_id,
+    batch.config_id, {{now}}
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, phase) DO UPDATE SET status = excluded.status,
     completed_at = excluded.completed_at, duration_us = excluded.duration_us,

@@ -136,11 +136,11 @@ class Broker:
         self._thread.wake()
         return True
 
-    def snooze(self, waiter: SlotWaiter, delay_us: int) -> bool:
-        """Keep a run's ticket while no process waits; return False if it no longer has a ticket."""
+    def snooze(self, waiter: SlotWaiter, delay_us: int, calls: Sequence[str] = ()) -> bool:
+        """Keep a run's ticket as `ticket_snooze` does; return False if it no longer has one."""
         state = waiter.limit_state
         kept = self.store.write(
-            lambda tx: ticket_snooze(tx, state.limit.limit_id, waiter.request, delay_us)
+            lambda tx: ticket_snooze(tx, state.limit.limit_id, waiter.request, delay_us, calls)
         )
         with self._lock:
             if not kept or waiter.is_finished:

@@ -3,9 +3,9 @@
 The delay starts at 2 s and doubles up to 120 s, with jitter, for 10 minutes in total; Retry-After
 is honoured. Every attempt acquires its slot again, because the capacity of an adaptive limit may
 have been lowered, and every quota error is reported to the limit. Inside a run, a wait of more than
-30 s snoozes the run, which frees its worker; the run's quota errors are in the limit's history, so
-the backoff continues where it left off. After 10 minutes the error is raised, and the run's own
-retry policy applies (QUOTA_EXCEEDED).
+30 s snoozes the run, which frees its worker; the number of attempts and the start of the call are
+stored with the run, so the backoff continues where it left off. After 10 minutes the error is
+raised, and the run's own retry policy applies (QUOTA_EXCEEDED). Every call counts for itself.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import functools
 import inspect
 import random
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from penstock.core.clock import MINUTE, SECOND, Clock, Micros, SystemClock
-from penstock.core.current_run import CURRENT_RUN
+from penstock.core.current_run import CURRENT_RUN, QUOTA_CALLS
 from penstock.core.error_classification import retry_after
 from penstock.core.errors import RunSnoozed
 from penstock.core.retry import backoff
-from penstock.limits.slots.quota_errors import Kind, quota_kind
+from penstock.db.store import Tx
+from penstock.limits.slots.quota_errors import quota_kind
 from penstock.limits.slots.slot import Slot, SlotRequest
 from penstock.limits.store.grant import SNOOZE_US
-from penstock.limits.store.limits import limit_quota_of_run
+from penstock.limits.store.limits import quota_retry_drop, quota_retry_get, quota_retry_put
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -105,6 +106,8 @@ class _Attempts:
         self.tries = 0
         self._began = policy.clock.monotonic()
         self._before_us = 0
+        self._call = "" if slot is None else _next_call(slot.options.name)
+        self._calls = (*QUOTA_CALLS.get(), self._call)
 
     def attempt(self, body: Callable[[Slot | None], object]) -> Exception | None:
         """Make one attempt; return its error if it may be retried, None if it succeeded."""
@@ -112,7 +115,7 @@ class _Attempts:
             if self.slot is None:
                 self.value = body(None)
             else:
-                with self.slot as held:
+                with self._in_progress(), self.slot as held:
                     self.value = body(held)
         except Exception as error:
             return self._retryable(error)
@@ -126,8 +129,9 @@ class _Attempts:
             if self.slot is None:
                 self.value = await body(None)
             else:
-                async with self.slot as held:
-                    self.value = await body(held)
+                with self._in_progress():
+                    async with self.slot as held:
+                        self.value = await body(held)
         except Exception as error:
             return self._retryable(error)
         return None
@@ -137,15 +141,17 @@ class _Attempts:
 
         Raise the error if there is none, or RunSnoozed if the delay is too long to wait in place.
         """
-        kind = quota_kind(error)
-        self._recall(kind)
+        run = CURRENT_RUN.get()
+        slot = self.slot if run is not None and quota_kind(error) == "quota" else None
+        if run is not None and slot is not None and not self.tries:
+            self._recall(slot, run.held.run_id)
         self.tries += 1
         delay = self.policy.delay_us(self.tries, error)
-        spent = int((self.policy.clock.monotonic() - self._began) * SECOND) + self._before_us
+        spent = self._spent_us() + self._before_us
         if spent + delay > self.policy.within_us:
             raise error
-        is_kept = kind == "quota" and self.slot is not None and CURRENT_RUN.get() is not None
-        if is_kept and delay > SNOOZE_US:
+        if run is not None and slot is not None and delay > SNOOZE_US:
+            self._keep(slot, run.held.run_id, spent)
             raise RunSnoozed(f"quota error: snoozed for {delay / SECOND:g} s", delay_us=delay)
         return delay / SECOND
 
@@ -154,18 +160,43 @@ class _Attempts:
             raise error
         return error
 
-    def _recall(self, kind: Kind | None) -> None:
-        """Restore the number of attempts and the elapsed time of a run that was snoozed.
+    @contextlib.contextmanager
+    def _in_progress(self) -> Iterator[None]:
+        """Mark the call as in progress, so that a run that waits for its slot keeps its state."""
+        QUOTA_CALLS.set(self._calls)
+        try:
+            yield
+        finally:
+            QUOTA_CALLS.set(self._calls[:-1])
 
-        The limit's history already includes the current error.
-        """
-        run = CURRENT_RUN.get()
-        if kind != "quota" or self.slot is None or run is None or self.tries:
-            return
-        broker, run_id = self.slot.broker, run.held.run_id
-        limit_id = self.slot.limit_state.limit.limit_id
-        count, ago = broker.store.read(lambda tx: limit_quota_of_run(tx, limit_id, run_id))
-        self.tries, self._before_us = max(0, count - 1), ago
+    def _spent_us(self) -> Micros:
+        return int((self.policy.clock.monotonic() - self._began) * SECOND)
+
+    def _recall(self, slot: SlotRequest, run_id: int) -> None:
+        """Restore the number of attempts and the elapsed time of a call whose run was snoozed."""
+        found = slot.broker.store.read(lambda tx: quota_retry_get(tx, run_id, self._call))
+        if found is not None:
+            self.tries = found[0]
+            self._before_us = max(0, found[1] - self._spent_us())
+
+    def _keep(self, slot: SlotRequest, run_id: int, spent_us: Micros) -> None:
+        """Store how far the call has come; other calls of the run have ended."""
+
+        def put(tx: Tx) -> None:
+            quota_retry_drop(tx, run_id, self._calls)
+            quota_retry_put(tx, run_id, self._call, self.tries, spent_us)
+
+        slot.broker.store.write(put)
+
+
+def _next_call(name: str) -> str:
+    """Return the id of the next call under a limit in the current run; "" outside a run."""
+    run = CURRENT_RUN.get()
+    if run is None:
+        return ""
+    key = f"{name} (calls)"
+    number = run.requested_slots[key] = run.requested_slots.get(key, 0) + 1
+    return f"{name}:{number}"
 
 
 def retry(*, slot: SlotRequest | None = None, policy: QuotaRetry | None = None) -> Callable[[F], F]:

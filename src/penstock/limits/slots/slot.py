@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 
 from penstock.audit.telemetry import SlotReleased, SlotTaken, log_event
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.current_run import CURRENT_RUN, CurrentRun
+from penstock.core.current_run import CURRENT_RUN, QUOTA_CALLS, CurrentRun
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
 from penstock.core.ids import encode
 from penstock.limits.rules import LimitSettings, check_weight
@@ -287,7 +287,7 @@ class _Wait:
     def __init__(self, broker: Broker, options: SlotOptions, notify: Callable[[], None]) -> None:
         self.broker = broker
         self.options = options
-        self.run = CURRENT_RUN.get()
+        self.run, self.calls = CURRENT_RUN.get(), QUOTA_CALLS.get()
         self.state = broker.limit_state(options.name, options.terms)
         self.waiter = SlotWaiter(self.state, _want(broker, options, self.run), notify)
         self.began = self._snooze_from = broker.clock.monotonic()
@@ -360,7 +360,9 @@ class _Wait:
         return (self.options.timeout_us - before) / SECOND - spent
 
     def _snooze(self, left_us: int) -> None:
-        if self.waiter.state is WaiterState.WAITING and self.broker.snooze(self.waiter, left_us):
+        if self.waiter.state is WaiterState.WAITING and self.broker.snooze(
+            self.waiter, left_us, self.calls
+        ):
             raise _snoozed(self.options.name, left_us)
         # No ticket yet, or just granted: continue, and try again later.
         self._snooze_from = self.broker.clock.monotonic()

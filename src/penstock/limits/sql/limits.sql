@@ -19,7 +19,7 @@ weight, token, since_at
 
 -- fragment: ticket_columns
 -- A waiting request, in the order of `rows.Ticket`.
-ticket, weight, broker, holder, request, run_id, lease_us, asked_at, until_at
+ticket, weight, broker, holder, request, run_id, lease_us, asked_at, until_at, kept_until
 
 -- name: limit_get
 -- A limit by name.
@@ -183,10 +183,12 @@ RETURNING {{released_columns}};
 
 -- name: limit_expired
 -- Leases of a limit that expired, including the grace period; to be released under the limit's
--- lock.
+-- lock. One granted to a snoozed run that is running again is left until the run has requested it.
 -- scope: system (capacity needs the leases of all customers)
 SELECT e.lease_id, e.token FROM limit_leases e
 WHERE e.limit_id = :limit_id AND e.until_at + :grace_us <= {{now}}
+    AND (e.is_taken OR e.broker <> '' OR e.until_at + :running_us <= {{now}} OR NOT EXISTS (
+        SELECT 1 FROM runs r WHERE r.run_id = e.run_id AND r.admission = 9))
 ORDER BY e.lease_id {{pg:FOR UPDATE}};
 
 -- name: limit_renew_many
@@ -220,7 +222,7 @@ RETURNING {{lease_columns}};
 -- name: limit_adopt_tickets
 -- Tickets that these requests got before.
 -- scope: system (by request id, known only to the requester)
-UPDATE limit_tickets SET broker = :broker, until_at = {{now}} + :ticket_us
+UPDATE limit_tickets SET broker = :broker, until_at = {{now}} + :ticket_us, kept_until = NULL
 WHERE limit_id = :limit_id AND request {{any requests}}
 RETURNING {{ticket_columns}};
 
@@ -240,7 +242,20 @@ RETURNING ticket, request, asked_at;
 -- name: ticket_count
 -- The length of a limit's queue.
 -- scope: system (the queue is shared by all customers)
-SELECT count(*) FROM limit_tickets WHERE limit_id = :limit_id;
+SELECT count(*) FROM limit_tickets WHERE limit_id = :limit_id AND kept_until IS NULL;
+
+-- name: ticket_keep_many
+-- Keep the places of snoozed runs that cannot use a slot now.
+-- scope: system (under the limit's lock)
+-- batch: ticket bigint
+UPDATE limit_tickets SET kept_until = {{now}} + :kept_us, until_at = {{now}}
+FROM {{batch}} WHERE limit_tickets.ticket = batch.ticket
+    {{pg:AND limit_tickets.ticket = ANY(:b_ticket::bigint[])}};
+
+-- name: ticket_delete_many
+-- Delete the tickets of requests whose slot is now in use.
+-- scope: system (under the limit's lock)
+DELETE FROM limit_tickets WHERE limit_id = :limit_id AND request {{any requests}};
 
 -- name: ticket_drop_many
 -- Delete tickets that no longer wait, and record them in the history.
@@ -266,7 +281,7 @@ RETURNING request;
 -- scope: system (by request id, known only to the requester)
 UPDATE limit_tickets SET broker = '', until_at = {{now}} + :ticket_us
 WHERE limit_id = :limit_id AND request = :request
-RETURNING ticket;
+RETURNING run_id;
 
 -- name: limit_run_wake
 -- Make snoozed runs whose slot was granted due immediately.
@@ -275,10 +290,10 @@ UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission 
 RETURNING run_id;
 
 -- name: limit_run_alive
--- Runs that can use a grant now: about to start, or running. Locked, so that a run that is being
--- requeued is either visible here or finds its grant.
+-- Runs that have not ended, and whether they can use a grant now: about to start, or running.
+-- Locked, so that a run that is being requeued is either visible here or finds its grant.
 -- scope: system (grants serve all customers)
-SELECT run_id FROM runs WHERE run_id {{any ids}} AND admission IN (0, 1, 9)
+SELECT run_id, admission IN (0, 1, 9) FROM runs WHERE run_id {{any ids}}
 ORDER BY run_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: limit_run_granted
@@ -300,11 +315,28 @@ UPDATE limits SET learned = :learned, learned_at = :learned_at WHERE limit_id = 
 UPDATE limits SET quota_errors = quota_errors + 1, last_quota_at = {{now}}
 WHERE limit_id = :limit_id RETURNING quota_errors, {{now}};
 
--- name: limit_quota_of_run
--- How often a run exceeded the quota of a limit, since when, and the current time.
+-- name: quota_retry_get
+-- How often a call failed before its run was snoozed, and how long ago it began.
 -- scope: system (the caller executes the run)
-SELECT count(*), min(at), {{now}} FROM limit_history
-WHERE limit_id = :limit_id AND run_id = :run_id AND outcome = 'quota';
+SELECT tries, {{now}} - since_at FROM quota_retries WHERE run_id = :run_id AND call = :call;
+
+-- name: quota_retry_put
+-- Record how often a call has failed; it began `spent_us` ago, unless it was recorded before.
+-- scope: system (the caller executes the run)
+INSERT INTO quota_retries (run_id, call, customer, tries, since_at)
+SELECT r.run_id, :call, r.customer, :tries, {{now}} - :spent_us FROM runs r WHERE r.run_id = :run_id
+ON CONFLICT (run_id, call) DO UPDATE SET tries = excluded.tries;
+
+-- name: quota_retry_drop
+-- Forget the calls of a run, except those in progress.
+-- scope: system (the caller executes the run)
+DELETE FROM quota_retries WHERE run_id = :run_id AND NOT call {{any calls}};
+
+-- name: quota_retries_trim
+-- Delete the calls of runs that have ended.
+-- scope: system (upkeep)
+DELETE FROM quota_retries WHERE run_id IN (SELECT q.run_id FROM quota_retries q
+    WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = q.run_id) LIMIT :n);
 
 -- name: limit_level_put
 -- Store the level of a rate's bucket, and count its tokens by minute; under the limit's lock.
@@ -375,7 +407,7 @@ SELECT l.limit_id FROM limits l
 WHERE EXISTS (SELECT 1 FROM limit_leases e WHERE e.limit_id = l.limit_id
         AND e.until_at + l.grace_us <= {{now}})
     OR EXISTS (SELECT 1 FROM limit_tickets t WHERE t.limit_id = l.limit_id
-        AND t.until_at <= {{now}})
+        AND coalesce(t.kept_until, t.until_at) <= {{now}})
 ORDER BY l.limit_id LIMIT :n;
 
 -- name: limit_leases_of_requests
@@ -395,7 +427,7 @@ SELECT {{lease_columns}} FROM limit_leases e WHERE e.lease_id = :lease_id;
 SELECT {{limit_columns}},
     (SELECT coalesce(sum(e.weight), 0) FROM limit_leases e WHERE e.limit_id = l.limit_id),
     (SELECT count(*) FROM limit_leases e WHERE e.limit_id = l.limit_id),
-    (SELECT count(*) FROM limit_tickets t WHERE t.limit_id = l.limit_id),
+    (SELECT count(*) FROM limit_tickets t WHERE t.limit_id = l.limit_id AND t.kept_until IS NULL),
     (SELECT count(*) FROM run_limits r WHERE r.limit_id = l.limit_id AND r.is_waiting)
 FROM limits l
 WHERE (CAST(:customer AS bigint) IS NULL OR l.customer IN (0, :customer))
@@ -445,7 +477,8 @@ ORDER BY e.since_at, e.lease_id LIMIT :n;
 -- name: limit_queue_list
 -- The tickets of a limit, in queue order.
 -- scope: system (the caller has looked up the limit by customer)
-SELECT {{ticket_columns}} FROM limit_tickets t WHERE t.limit_id = :limit_id
+SELECT {{ticket_columns}} FROM limit_tickets t
+WHERE t.limit_id = :limit_id AND t.kept_until IS NULL
 ORDER BY t.ticket LIMIT :n;
 
 -- name: limit_history_list

@@ -5,6 +5,11 @@ because a statement that waited for the lock still sees the state before it. Gra
 queue: tickets by number, then new requests. A ticket of another process is granted with a short
 lease, which that process extends to a full one when it is notified; so a process that died while
 waiting costs seconds, not a whole lease.
+
+A run that is snoozed keeps its ticket until it uses the slot or ends: a slot granted to it is lost
+if no worker executes the run soon, and its ticket may expire first. The ticket then cannot be
+granted, but its place and the time of its first request are there when the run requests the slot
+again.
 """
 
 from __future__ import annotations
@@ -34,8 +39,14 @@ SNOOZED: Final = ""
 """Broker id of runs that wait without a worker."""
 SNOOZE_US: Final = 30 * SECOND
 """Wait after which a run releases its worker; its ticket is kept."""
-SNOOZED_HOLD_US: Final = 5 * MINUTE
-"""How long a slot is reserved for the snoozed run it was granted to."""
+SNOOZED_HOLD_US: Final = MINUTE
+"""How long a slot is reserved for a snoozed run until a worker executes it."""
+RUNNING_HOLD_US: Final = 4 * MINUTE
+"""How much longer it is reserved if the run is running and has not reached the slot yet."""
+KEPT_US: Final = 5 * MINUTE
+"""Interval between checks whether the run of a kept ticket has ended."""
+KEEPS_TICKET: Final = 0
+"""No ticket: that of a snoozed run is kept until the run uses the slot."""
 TICKET_PAGE: Final = 64
 _GRANT: Final = (
     "ticket", "limit_id", "customer", "weight", "broker", "holder", "request", "run_id",
@@ -159,16 +170,14 @@ def _released(result: PendingResult | None) -> list[_Released]:
 
 def _leave(tx: Tx, limit: LimitRow, leaves: Sequence[Abandon]) -> None:
     batch = [(limit.limit_id, leave.request, leave.outcome) for leave in leaves]
-    dropped = {row[0] for row in tx.rows("ticket_drop_many", batch=batch)}
-    asked = [leave.request for leave in leaves if leave.request not in dropped]
-    if asked:
-        params = {"limit_id": limit.limit_id, "requests": asked}
-        late = [(row[0], row[1]) for row in tx.rows("limit_leases_of_requests", params)]
-        _releasing(tx, limit.limit_id, late, "abandoned")
+    tx.rows("ticket_drop_many", batch=batch)
+    params = {"limit_id": limit.limit_id, "requests": [leave.request for leave in leaves]}
+    late = [(row[0], row[1]) for row in tx.rows("limit_leases_of_requests", params)]
+    _releasing(tx, limit.limit_id, late, "abandoned")
 
 
 def _expire(tx: Tx, limit: LimitRow) -> int:
-    params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us}
+    params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us, "running_us": RUNNING_HOLD_US}
     gone = [(row[0], row[1]) for row in tx.rows("limit_expired", params)]
     return len(_released(_releasing(tx, limit.limit_id, gone, "expired")))
 
@@ -183,6 +192,9 @@ def _adopt(tx: Tx, limit: LimitRow, grant: GrantInput, served: GrantResult) -> l
         served.now = tx.now()
     for row in tx.rows("limit_adopt_leases", params):
         _add_lease(served, LeaseRow._make(row))
+    if served.leases:
+        own = {"limit_id": limit.limit_id, "requests": list(served.leases)}
+        tx.run("ticket_delete_many", own)
     for row in tx.rows("limit_adopt_tickets", {**params, "ticket_us": TICKET_US}):
         ticket = TicketRow._make(row)
         served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
@@ -338,39 +350,63 @@ def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> PendingResult:
 
 def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> None:
     limit, served = queue.limit, queue.served
-    runs = sorted({t.run_id for t in page if t.broker == SNOOZED and t.run_id is not None})
-    alive = {row[0] for row in tx.rows("limit_run_alive", {"ids": runs})} if runs else set()
+    live = _sort_tickets(tx, queue, page)
+    going = live[: queue.fitting([ticket.weight for ticket in live])]
+    snoozed = [ticket for ticket in going if ticket.broker == SNOOZED]
+    for ticket in going:
+        mine = ticket.broker == queue.broker and ticket.broker != SNOOZED
+        hold, used = ticket.lease_us, ticket.ticket
+        if ticket.broker == SNOOZED:
+            hold, used = SNOOZED_HOLD_US, KEEPS_TICKET
+        elif not mine:
+            hold = min(hold, TICKET_US)
+            served.brokers.add(ticket.broker)
+        wait = queue.waits[ticket.request] = queue.wait(ticket.weight) or 0
+        queue.rows.append(
+            (used, limit.limit_id, limit.customer_key, ticket.weight, ticket.broker,
+             ticket.holder, ticket.request, ticket.run_id, mine, ticket.asked_at,
+             ticket.lease_us, hold, wait)
+        )  # fmt: skip
+    _keep(tx, snoozed)
+    ids = [ticket.run_id for ticket in snoozed]
+    if ids and tx.rows("limit_run_wake", {"ids": ids}):
+        served.wakes_admitter = True
+
+
+def _sort_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> list[TicketRow]:
+    """Return the tickets that can be granted. Drop the others, or keep them for their runs."""
+    limit, served, now = queue.limit, queue.served, queue.usage.now
+    asked = {t.run_id for t in page if t.broker == SNOOZED and (t.kept_until or 0) <= now}
+    ids = sorted(run_id for run_id in asked if run_id is not None)
+    alive = tx.rows("limit_run_alive", {"ids": ids}) if ids else []
+    runs: dict[int | None, bool] = {run_id: bool(can_use) for run_id, can_use in alive}
     live: list[TicketRow] = []
+    kept: list[TicketRow] = []
     gone: list[tuple[int, str, str]] = []
     for ticket in page:
+        is_snoozed = ticket.broker == SNOOZED
         if limit.capacity and ticket.weight > limit.capacity:
             gone.append((limit.limit_id, ticket.request, "refused"))
-            served.brokers.add(ticket.broker)
-        elif ticket.until_at <= queue.usage.now or (
-            ticket.broker == SNOOZED and ticket.run_id not in alive
-        ):
+            served.brokers |= set() if is_snoozed else {ticket.broker}
+        elif ticket.kept_until is not None and ticket.kept_until > now:
+            continue
+        elif is_snoozed and ticket.run_id in runs:
+            is_live = ticket.kept_until is None and ticket.until_at > now and runs[ticket.run_id]
+            (live if is_live else kept).append(ticket)
+        elif is_snoozed or ticket.until_at <= now:
             gone.append((limit.limit_id, ticket.request, "abandoned"))
         else:
             live.append(ticket)
     if gone:
         tx.later("ticket_drop_many", batch=gone)
-    going = live[: queue.fitting([ticket.weight for ticket in live])]
-    for ticket in going:
-        mine = ticket.broker == queue.broker and ticket.broker != SNOOZED
-        hold = ticket.lease_us
-        if not mine:
-            hold = SNOOZED_HOLD_US if ticket.broker == SNOOZED else min(hold, TICKET_US)
-            served.brokers.add(ticket.broker)
-        wait = queue.waits[ticket.request] = queue.wait(ticket.weight) or 0
-        queue.rows.append(
-            (ticket.ticket, limit.limit_id, limit.customer_key, ticket.weight, ticket.broker,
-             ticket.holder, ticket.request, ticket.run_id, mine, ticket.asked_at,
-             ticket.lease_us, hold, wait)
-        )  # fmt: skip
-    snoozed = [ticket.run_id for ticket in going if ticket.broker == SNOOZED]
-    served.brokers.discard(SNOOZED)
-    if snoozed and tx.rows("limit_run_wake", {"ids": snoozed}):
-        served.wakes_admitter = True
+    _keep(tx, kept)
+    return live
+
+
+def _keep(tx: Tx, tickets: Sequence[TicketRow]) -> None:
+    if tickets:
+        batch = [(ticket.ticket,) for ticket in tickets]
+        tx.later("ticket_keep_many", {"kept_us": KEPT_US}, batch)
 
 
 def _grant_wants(queue: _Queue, wants: list[LeaseRequest]) -> list[LeaseRequest]:

@@ -120,11 +120,19 @@ def ticket_renew_many(tx: Tx, broker: str, limit_ids: Sequence[int]) -> set[str]
     return {row[0] for row in tx.rows("ticket_renew_many", params)}
 
 
-def ticket_snooze(tx: Tx, limit_id: int, request: str, seconds_us: int) -> bool:
-    """Keep a run's ticket while no process waits for it. Return False if it has none."""
+def ticket_snooze(
+    tx: Tx, limit_id: int, request: str, seconds_us: int, calls: Sequence[str] = ()
+) -> bool:
+    """Keep a run's ticket while no process waits for it. Return False if it has none.
+
+    calls: those of the run that retry quota errors and are in progress; the others have ended.
+    """
     limit_lock(tx, limit_id)  # a concurrent grant could go to a process that stops waiting
     params = {"limit_id": limit_id, "request": request, "ticket_us": seconds_us + TICKET_US}
-    return bool(tx.rows("ticket_snooze", params))
+    kept = first(tx.rows("ticket_snooze", params))
+    if kept is not None:
+        quota_retry_drop(tx, kept[0], calls)
+    return kept is not None
 
 
 def requeued_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
@@ -164,10 +172,24 @@ def limit_quota(
     return QuotaResult(int(errors), True, changed.effective, learned)
 
 
-def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
-    """Return (number of quota errors of a run under a limit, microseconds since the first)."""
-    count, since, now = one(tx.rows("limit_quota_of_run", {"limit_id": limit_id, "run_id": run_id}))
-    return int(count), 0 if since is None else max(0, now - since)
+def quota_retry_get(tx: Tx, run_id: int, call: str) -> tuple[int, int] | None:
+    """Return (failed attempts, microseconds since its start) of a call before its run was snoozed.
+
+    None if the run was not snoozed in this call.
+    """
+    row = first(tx.rows("quota_retry_get", {"run_id": run_id, "call": call}))
+    return None if row is None else (int(row[0]), max(0, int(row[1])))
+
+
+def quota_retry_put(tx: Tx, run_id: int, call: str, tries: int, spent_us: int) -> None:
+    """Record how far a call has come whose run is snoozed."""
+    params = {"run_id": run_id, "call": call, "tries": tries, "spent_us": spent_us}
+    tx.run("quota_retry_put", params)
+
+
+def quota_retry_drop(tx: Tx, run_id: int, calls: Sequence[str]) -> None:
+    """Forget the calls of a run, except those in progress: the others have ended."""
+    tx.run("quota_retry_drop", {"run_id": run_id, "calls": list(calls)})
 
 
 def limit_force_release(
@@ -196,7 +218,10 @@ def limit_lapsed(tx: Tx, n: int) -> list[int]:
 
 
 def limit_trim(tx: Tx, n: int) -> int:
-    """Trim each limit's history and changes to the newest. Return the number of deleted rows."""
+    """Trim each limit's history and changes to the newest, and delete retries of ended runs.
+
+    Return the number of deleted rows.
+    """
     deleted = 0
     for overlong, trim in (
         ("limit_history_overlong", "limit_history_trim"),
@@ -204,7 +229,7 @@ def limit_trim(tx: Tx, n: int) -> int:
     ):
         for row in tx.rows(overlong, {"kept": HISTORY_TRIM, "n": n}):
             deleted += tx.run(trim, {"limit_id": row[0], "kept": HISTORY_KEPT})
-    return deleted
+    return deleted + tx.run("quota_retries_trim", {"n": n})
 
 
 def _params(

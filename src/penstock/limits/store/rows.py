@@ -95,7 +95,11 @@ class LeaseRow(NamedTuple):
 
 
 class TicketRow(NamedTuple):
-    """A request that waits in the queue."""
+    """A request that waits in the queue.
+
+    kept_until: the ticket keeps the place of a snoozed run that cannot use a slot now; its run is
+    checked at this time. None: the ticket can be granted.
+    """
 
     ticket: int
     weight: int
@@ -106,6 +110,7 @@ class TicketRow(NamedTuple):
     lease_us: int
     asked_at: int
     until_at: int
+    kept_until: int | None
 
 
 class LeaseRequest(NamedTuple):

@@ -24,8 +24,8 @@ from penstock.recovery.blast_radius import (
     slo_effects,
     work_effects,
 )
-from penstock.recovery.client.backfill_start import phases_run
 from penstock.recovery.estimate import SAMPLES, weekday_estimate, weekday_of
+from penstock.recovery.fates import phases_run
 from penstock.recovery.records import BlastRadius
 from penstock.recovery.store.backfills import phase_durations
 from penstock.schedules.store.configs import config_get

@@ -40,7 +40,14 @@ from penstock.recovery.estimate import (
     weekday_estimate,
     weekday_of,
 )
-from penstock.recovery.fates import COMPLETE, BackfillState, PartitionState, skip_reason
+from penstock.recovery.fates import (
+    COMPLETE,
+    BackfillState,
+    PartitionState,
+    final_phases,
+    phases_run,
+    skip_reason,
+)
 from penstock.recovery.partition_range import partitions_between, partitions_listed
 from penstock.recovery.records import BackfillRequest, BlastRadius
 from penstock.recovery.rows import NewBackfill, NewPartition
@@ -112,9 +119,10 @@ def backfill_choose(tx: Tx, names: NameResolver, request: BackfillRequest) -> Ch
     skipped: dict[str, str] = {}
     if key is not None:
         series = (key, info.pipeline_key, 0 if config is None else config.config_id)
+        finals = final_phases(plan, request.phases, no_downstream=request.no_downstream)
         for n in range(0, len(partitions), WORK_BATCH):
             part = partitions[n : n + WORK_BATCH]
-            work = partition_work(tx, series, part, plan.last)
+            work = partition_work(tx, series, part, finals)
             reasons = {name: skip_reason(work[name], request.existing) for name in part}
             skipped |= {name: why for name, why in reasons.items() if why is not None}
     if request.one_pass:
@@ -237,16 +245,6 @@ def customer_key_of(tx: Tx, names: NameResolver, customer: str) -> CustomerKey |
         if names.customer_id is not None:
             raise
         return None
-
-
-def phases_run(plan: Plan, starts: Sequence[str], *, no_downstream: bool) -> list[str]:
-    """Return the phases that a flow runs; starts: the first ones, empty for the entry phases."""
-    begins = list(starts) or [phase.name for phase in plan.phases if not phase.after]
-    if no_downstream:
-        chosen = set(begins)
-    else:
-        chosen = {*begins, *(later for name in begins for later in plan.downstream(name))}
-    return [phase.name for phase in plan.phases if phase.name in chosen]
 
 
 def _flow_request(request: BackfillRequest) -> FlowRequest:

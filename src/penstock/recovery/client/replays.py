@@ -40,8 +40,9 @@ from penstock.recovery.blast_radius import (
     slo_effects,
     work_effects,
 )
-from penstock.recovery.client.backfill_start import customer_key_of, phases_run
+from penstock.recovery.client.backfill_start import customer_key_of
 from penstock.recovery.estimate import SAMPLES, PhaseDuration, weekday_estimate, weekday_of
+from penstock.recovery.fates import phases_run
 from penstock.recovery.records import BlastRadius, FlowReplay
 from penstock.recovery.store.backfills import phase_durations
 from penstock.schedules.store.overlap import free_occurrence

@@ -185,18 +185,24 @@ DELETE FROM backfills WHERE ended_at < :before AND NOT EXISTS (
     SELECT 1 FROM backfill_partitions p WHERE p.backfill_id = backfills.backfill_id);
 
 -- name: partition_flows
--- The flows of partitions, oldest first.
+-- The flows of partitions, oldest first, with the number of final phases that they completed.
 -- scope: system (the caller has looked up the customer)
-SELECT partition, flow_id, state FROM flows
-WHERE customer = :customer AND pipeline = :pipeline AND config_id IN (:config_id, 0)
-    AND partition {{any names}}
-ORDER BY flow_id;
+SELECT w.partition, w.flow_id, w.state, (SELECT count(*) FROM flow_phases h
+    WHERE h.flow_id = w.flow_id AND h.phase {{any finals}} AND h.processor = ''
+        AND h.state = 'COMPLETE')
+FROM flows w
+WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.config_id IN (:config_id, 0)
+    AND w.partition {{any names}}
+ORDER BY w.flow_id;
 
 -- name: partition_phases
--- The logged phases of partitions, oldest flow first.
+-- The logged phases of partitions, oldest flow first. Rows that do not name their config count only
+-- if the customer has no other config of the pipeline, not even a deleted one.
 -- scope: system (the caller has looked up the customer)
 SELECT partition, phase, status FROM phase_completion_log
 WHERE customer = :customer AND pipeline = :pipeline AND partition {{any names}}
+    AND (config_id IN (:config_id, 0) OR config_id IS NULL AND NOT EXISTS (SELECT 1 FROM configs g
+        WHERE g.customer = :customer AND g.pipeline = :pipeline AND g.config_id <> :config_id))
 ORDER BY flow_id, completion_id;
 
 -- name: phase_durations

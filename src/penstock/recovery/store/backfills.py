@@ -6,7 +6,7 @@ that any number of processes may try. `recovery.backfiller` executes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first, one
@@ -160,31 +160,33 @@ def partition_work(
     tx: Tx,
     series: tuple[CustomerKey, PipelineKey, int],
     partitions: Sequence[str],
-    last_phases: Iterable[str],
+    final_phases: Collection[str],
 ) -> dict[str, PartitionWork]:
     """Return earlier work on partitions; series: the customer, the pipeline and the config.
 
-    last_phases: the final phases of a flow.
+    final_phases: those that end a flow of the backfill.
     """
     customer, pipeline, config_id = series
     names = list(dict.fromkeys(partitions))
     if not names:
         return {}
-    about = {"customer": customer, "pipeline": pipeline, "names": names}
-    flows = tx.later("partition_flows", {**about, "config_id": config_id})
+    about = {"customer": customer, "pipeline": pipeline, "config_id": config_id, "names": names}
+    flows = tx.later("partition_flows", {**about, "finals": list(final_phases)})
     phases = tx.later("partition_phases", about)
     found = {name: PartitionWork(name) for name in names}
-    for name, flow_id, state in flows.rows():
+    for name, flow_id, state, done in flows.rows():
         if found[name].state != "OPEN" or state == "OPEN":
-            found[name] = found[name]._replace(flow_id=flow_id, state=state)
+            is_complete = state == "COMPLETE" and done == len(final_phases)
+            found[name] = PartitionWork(name, flow_id, state, is_complete=is_complete)
     statuses: dict[str, dict[str, str]] = {}
     for name, phase, status in phases.rows():
         statuses.setdefault(name, {})[phase] = status
-    ends = list(last_phases)
     return {
         name: work._replace(
             is_logged=name in statuses,
-            is_complete=logged_complete(ends, statuses.get(name, {})),
+            is_complete=work.is_complete
+            if work.flow_id is not None
+            else logged_complete(final_phases, statuses.get(name, {})),
         )
         for name, work in found.items()
     }
