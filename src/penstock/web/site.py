@@ -52,7 +52,7 @@ from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
 from penstock.web.navigation import counts_of, places_of, scope_path
 from penstock.web.parts import AskPanel, Link, NotePanel, Question, WebPage, address
 from penstock.web.render import render
-from penstock.web.security import HEADERS, form_token
+from penstock.web.security import HEADERS, form_token, local_path
 from penstock.web.visit import PAGE_SECONDS, VALUE_MAX, Visit
 
 View: TypeAlias = Callable[[Visit], WebPage]
@@ -318,6 +318,7 @@ def _to_login(request: Request) -> Response:
     wanted = request.url.path
     if request.url.query:
         wanted = f"{wanted}?{request.url.query}"
+    wanted = local_path(wanted)  # a path such as //host/login would lead to another site
     is_elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
     if is_elsewhere and request.method == "GET":
         # A link from another site arrives without the cookie, which is SameSite=Strict. The page

@@ -31,8 +31,8 @@ from penstock.server.overload.middleware import AccessRecord
 from penstock.web.login.identity import grant_of
 from penstock.web.login.provider import IdentityProvider, ProviderUnavailable
 from penstock.web.login.sessions import is_https, set_cookie
-from penstock.web.login.sign_in import SignIn, local_path
-from penstock.web.security import HEADERS, sign
+from penstock.web.login.sign_in import SignIn
+from penstock.web.security import HEADERS, local_path, sign
 from penstock.web.site import MOVED, Site
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from penstock.server.overload.middleware import AccessRecord
 from penstock.web.live.fragments import html_response
 from penstock.web.login.sessions import clear_cookies, set_cookie
 from penstock.web.render import render
-from penstock.web.security import HEADERS, is_form_token
+from penstock.web.security import HEADERS, is_form_token, local_path
 from penstock.web.site import MOVED, Site
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -116,9 +116,3 @@ def is_same_origin(request: Request) -> bool:
     if origin is None:
         return True  # not a browser; the form token is still checked
     return urllib.parse.urlsplit(origin).netloc == request.headers.get("host", "")
-
-
-def local_path(wanted: str) -> str:
-    """Return a path of this server; the overview for anything else."""
-    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
-    return wanted if is_path and wanted.isprintable() and "\\" not in wanted else "/"
