@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 
 from penstock.access.client.logins import ADMIN_IDLE_US, LIFETIME_US
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.web.build import build_site
+from penstock.web.security import local_path
 from tests.kits.client_harness import Harness
 from tests.server.kit import ServedApi
 from tests.web.browser import Browser
@@ -60,11 +63,35 @@ def test_a_link_from_another_site_asks_again_for_the_cookie(served: ServedApi) -
     assert 'content="0;url=/runs"' in shown.text
 
 
+@pytest.mark.parametrize(
+    "there", ["//evil.example/login", "///evil.example", "/\\evil", "/%5Cevil"]
+)
+def test_a_path_leads_to_no_other_site(served: ServedApi, there: str) -> None:
+    """The path of a request becomes an address only if it is one of this server."""
+    browser = Browser(served, None)
+    shown = browser.get(there, Sec_Fetch_Site="cross-site", Accept="text/html")
+    (link,) = shown.links
+    assert f'content="0;url={link}"' in shown.text
+    assert local_path(link) == link
+    asked = browser.get(there, Accept="text/html").headers["location"]
+    wanted = parse_qs(urlsplit(asked).query).get("next", ["/"])
+    assert local_path(wanted[0]) == wanted[0]
+
+
+@pytest.mark.parametrize(
+    "there",
+    ["//e", "///e", "/\\e", "\\/e", "/a\\e", "/\t/e", "/\n//e", "https:e", "e", "", "/\x7f"],
+)
+def test_only_a_path_is_local(there: str) -> None:
+    """What a browser could read as another host, or drop before it reads it, is no path."""
+    assert local_path(there) == "/"
+
+
 def test_wrong_keys_are_counted_by_address(served: ServedApi) -> None:
     browser = Browser(served, None)
     for _ in range(5):
         assert browser.post("/login", {"key": "pnk_wrong"}).status == 401
-    late = browser.post("/login", {"key": served.keys["viewer"]})
+    late = browser.post("/login", {"key": "pnk_wrong"})
     assert late.status == 429
     assert 0 < int(late.headers["retry-after"]) <= 60
 

@@ -169,6 +169,18 @@ def test_a_return_that_this_browser_did_not_begin_is_refused(scene: Scene) -> No
     assert browser.get(path).status == 403
 
 
+def test_refused_logins_of_others_do_not_count(scene: Scene) -> None:
+    """All people may share the address of a proxy with those who send wrong keys and codes."""
+    stranger = Browser(scene.served, None)
+    for _ in range(6):
+        assert stranger.post("/login", {"key": "pnk_wrong"}).status in (401, 429)
+    for _ in range(6):
+        browser, there = scene.begin()
+        path = scene.returned(there)
+        assert browser.get(path.replace("code=", "code=0")).status == 403
+    assert scene.log_in()[1].status == 303
+
+
 def test_a_silent_provider_leaves_the_key(scene: Scene) -> None:
     scene.provider.is_down = True
     shown = Browser(scene.served, None).get("/login/oidc")

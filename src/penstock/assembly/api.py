@@ -109,6 +109,7 @@ def _pages(settings: Settings, client: Client, clock: Clock) -> PageSite:
         provider=provider,
         public_url=settings.public_url,
         environment=settings.environment,
+        trusted_proxies=settings.trusted_proxies,
     )
 
 

@@ -272,7 +272,7 @@ def find_durability_warnings(store: Transactions) -> list[str]:
 
 
 def find_snapshot_holders(store: Transactions, older_us: int) -> list[SnapshotHolder]:
-    """List sessions whose transactions exceed an age; they keep dead rows in the tables."""
+    """List what has held a snapshot for longer than an age; it keeps dead rows in the tables."""
     return store.read(lambda tx: snapshot_holders(tx, older_us))
 
 

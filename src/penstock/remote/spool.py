@@ -6,11 +6,16 @@ permanently. An event is on disk (fsync) before `append` returns. A kill at any 
 an incomplete event at the end, whose `append` has not returned and which the next process removes,
 or an event that was delivered but not yet marked: it is sent again under the same ids, so the
 server stores it once. `lock` admits one process at a time.
+
+A write that fails (a full disk) is cut off again. After a failed fsync it is unknown which bytes
+are on disk, and a second fsync would not tell: the next `append` first writes the log to a new
+file, and raises if it cannot.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import zlib
@@ -25,6 +30,8 @@ from penstock.core.errors import Conflict, PenstockError
 BYTES_MAX: Final = 256 * 1024 * 1024
 MARK_EVERY: Final = 50
 EVENTS, DELIVERED, REJECTED, LOCK = "events", "delivered", "rejected", "lock"
+LOST_WRITE: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+"""Errors of an fsync that mean a lost write; some file systems cannot sync a folder at all."""
 
 
 class SpoolFull(PenstockError):
@@ -61,6 +68,8 @@ class Spool:
         self.folder = folder
         self._bytes_max = bytes_max
         self._unmarked = 0
+        self._is_sound = True
+        """Whether the log on disk is known to have exactly the events accepted here."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -70,13 +79,17 @@ class Spool:
             raise Conflict(
                 f"another process uses the spool {folder}. Give each process its own folder."
             ) from None
+        try:
+            self._size = _whole_size(_content(folder / EVENTS), folder)
+        except Conflict:
+            os.close(self._lock)
+            raise
         self._log = os.open(folder / EVENTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._size = _whole_size(_content(folder / EVENTS), folder)
         os.ftruncate(self._log, self._size)
         self._done = min(_delivered(folder), self._size)
         if _delivered(folder) > self._size:  # killed while the empty log was truncated
             self._done = 0
-            self._mark()
+            self._mark(0)
         _sync_folder(folder)
 
     def __len__(self) -> int:
@@ -88,21 +101,35 @@ class Spool:
         return self._done >= self._size
 
     def append(self, event: SpooledEvent) -> None:
-        """Store an event durably. Raise SpoolFull if it does not fit."""
+        """Store an event durably. Raise SpoolFull if it does not fit, OSError if the disk fails.
+
+        An event whose `append` raised is not in the spool; those before it are, as are later ones.
+        """
+        if self._lock < 0:
+            raise Conflict(f"the spool {self.folder} is closed.")
         line = _line(event)
-        if self._size + len(line) > self._bytes_max:
-            self._compact()
+        is_over = self._size + len(line) > self._bytes_max
+        if not self._is_sound or (is_over and self._done):
+            self._rewrite()
         if self._size + len(line) > self._bytes_max:
             raise SpoolFull(
                 f"the spool {self.folder} holds {len(self):,} events in {self._size:,} bytes, and "
                 f"its limit is {self._bytes_max:,}. Restore the server, or raise bytes_max."
             )
-        _write(self._log, line)
-        self._size += len(line)
+        self._is_sound = is_written = False
+        try:
+            _write(self._log, line)
+            is_written = True
+            os.fsync(self._log)
+            self._size += len(line)
+            self._is_sound = True
+        finally:
+            if not self._is_sound:
+                self._is_sound = _cut(self._log, self._size) and not is_written
 
     def waiting(self) -> Iterator[SpooledEvent]:
         """Return the events that were not delivered, oldest first."""
-        yield from _events(_content(self.folder / EVENTS)[self._done :])
+        yield from _events(_content(self.folder / EVENTS)[self._done : self._size])
 
     def delivered(self, event: SpooledEvent) -> None:
         """Mark the oldest event as delivered. `checkpoint`, or every 50th call, stores the mark."""
@@ -112,21 +139,34 @@ class Spool:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Store what was delivered; the log becomes empty if nothing is left."""
+        """Store what was delivered; the log becomes empty if nothing is left.
+
+        Try again at the next call if the disk fails: until then, a crash repeats deliveries.
+        """
         if not self._unmarked:
             return
-        if self.is_empty:
-            os.ftruncate(self._log, 0)
-            os.fsync(self._log)
-            self._size = self._done = 0
-        self._mark()
+        with contextlib.suppress(OSError):
+            if self.is_empty:
+                was_sound, self._is_sound = self._is_sound, False
+                os.ftruncate(self._log, 0)
+                self._size = self._done = 0
+                os.fsync(self._log)
+                self._mark(0)
+                self._is_sound = was_sound
+            else:
+                self._mark(self._done)
 
     def reject(self, event: SpooledEvent, error: Exception) -> None:
         """Move the oldest event to the rejected ones."""
         refused = msgspec.structs.replace(event, error=f"{type(error).__name__}: {error}")
         handle = os.open(self.folder / REJECTED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        size = os.fstat(handle).st_size
         try:
             _write(handle, _line(refused))
+            os.fsync(handle)
+        except BaseException:
+            _cut(handle, size)
+            raise
         finally:
             os.close(handle)
         self.delivered(event)
@@ -136,27 +176,35 @@ class Spool:
         if self._lock >= 0:
             os.close(self._log)
             os.close(self._lock)
-            self._lock = -1
+            self._log = self._lock = -1
 
-    def _mark(self) -> None:
+    def _mark(self, done: int) -> None:
+        os.close(_replace(self.folder / DELIVERED, str(done).encode()))
+        _sync_folder(self.folder)
         self._unmarked = 0
-        _replace(self.folder / DELIVERED, str(self._done).encode())
 
-    def _compact(self) -> None:
-        """Remove delivered events from the log; they would be sent again if it is interrupted."""
-        if not self._done:
-            return
-        rest = _content(self.folder / EVENTS)[self._done :]
-        self._done = 0
-        self._mark()
-        _replace(self.folder / EVENTS, rest)
+    def _rewrite(self) -> None:
+        """Write the waiting events to a new log; delivered ones are sent again if it is
+        interrupted.
+        """
+        rest = _content(self.folder / EVENTS)[self._done : self._size]
+        if len(rest) < self._size - self._done:
+            raise Conflict(f"the file {EVENTS} of the spool {self.folder} was changed or removed.")
+        self._mark(0)
+        was_sound, self._is_sound = self._is_sound, False
+        try:
+            log = _replace(self.folder / EVENTS, rest)
+        except OSError:
+            self._is_sound = was_sound
+            raise
         os.close(self._log)
-        self._log = os.open(self.folder / EVENTS, os.O_RDWR | os.O_APPEND)
-        self._size = len(rest)
+        self._log, self._size, self._done = log, len(rest), 0
+        _sync_folder(self.folder)
+        self._is_sound = True
 
 
 def waiting_events(folder: Path) -> Iterator[SpooledEvent]:
-    """Return the events of a spool that were not delivered; needs no lock."""
+    """Return the undelivered events that can be read, also those after damage; needs no lock."""
     yield from _events(_content(folder / EVENTS)[_delivered(folder) :])
 
 
@@ -168,9 +216,8 @@ def rejected_events(folder: Path) -> Iterator[SpooledEvent]:
 def _events(text: bytes) -> Iterator[SpooledEvent]:
     for line in text.splitlines(keepends=True):
         found = _parsed(line)
-        if found is None:
-            return
-        yield found
+        if found is not None:
+            yield found
 
 
 def _line(event: SpooledEvent) -> bytes:
@@ -194,7 +241,7 @@ def _whole_size(text: bytes, folder: Path) -> int:
             if size + len(line) < len(text):
                 raise Conflict(
                     f"the spool {folder} is damaged at byte {size} of its file {EVENTS}. Move the "
-                    "folder away and keep it; the events before that byte can be read."
+                    "folder away and keep it; `penstock spool list` shows what can be read."
                 )
             break
         size += len(line)
@@ -217,23 +264,40 @@ def _write(handle: int, text: bytes) -> None:
     rest = text
     while rest:
         rest = rest[os.write(handle, rest) :]
-    os.fsync(handle)
 
 
-def _replace(path: Path, text: bytes) -> None:
-    """Replace a file atomically."""
+def _cut(handle: int, size: int) -> bool:
+    """Cut a file back to the size that it had; return whether that is on disk."""
+    try:
+        os.ftruncate(handle, size)
+        os.fsync(handle)
+    except OSError:
+        return False
+    return True
+
+
+def _replace(path: Path, text: bytes) -> int:
+    """Replace a file atomically and return it, open; on an error the old one remains."""
     new = path.with_suffix(".new")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
         _write(handle, text)
-    finally:
+        os.fsync(handle)
+        new.replace(path)
+    except BaseException:
         os.close(handle)
-    new.replace(path)
-    _sync_folder(path.parent)
+        with contextlib.suppress(OSError):
+            new.unlink()  # on a full disk it would take the space that the log needs
+        raise
+    return handle
 
 
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
-    with contextlib.suppress(OSError):  # some file systems do not sync folders
+    try:
         os.fsync(handle)
-    os.close(handle)
+    except OSError as error:
+        if error.errno in LOST_WRITE:
+            raise
+    finally:
+        os.close(handle)

@@ -23,6 +23,8 @@ COHORTS_US = 2 * DAY
 """How long the sums of an occurrence are kept."""
 COHORT_SUMS = 50_000
 """Maximum number of occurrence deltas that one step aggregates, newest first."""
+SLOT_BEHIND_MIN = 100_000
+"""Transactions by which the slot of a connected standby may be behind, before doctor names it."""
 CHANGES_US = 7 * DAY
 """How long alert changes that no alert sender has read are kept."""
 
@@ -33,15 +35,24 @@ def durability_warnings(tx: Tx) -> list[str]:
 
 
 class SnapshotHolder(NamedTuple):
-    """A session with a long-running transaction."""
+    """A session, a prepared transaction or a replication slot that keeps dead rows."""
 
-    pid: int
+    kind: str
+    """session, prepared or slot."""
+    name: str
+    """Process id of the session, or the name of the transaction or slot."""
     program: str
     user: str
     state: str
+    """State of the session; of a slot, active or unused."""
     age_us: int
+    """How long the transaction has been open; 0 for a slot, whose age is not known."""
+    behind: int
+    """How many transactions have begun since."""
+    log_bytes: int
+    """Size of the write-ahead log that a slot keeps."""
     end: str
-    """The statement that ends the session."""
+    """The statement that ends it."""
 
 
 class RunsInProgress(NamedTuple):
@@ -55,10 +66,9 @@ class RunsInProgress(NamedTuple):
 
 
 def snapshot_holders(tx: Tx, older_us: int) -> list[SnapshotHolder]:
-    """Return the sessions with the oldest transactions, if these are older than a time."""
-    return [
-        SnapshotHolder._make(row) for row in tx.rows("snapshot_holders", {"older_us": older_us})
-    ]
+    """Return what holds the oldest snapshots, if these are older than a time."""
+    values = {"older_us": older_us, "behind_min": SLOT_BEHIND_MIN}
+    return [SnapshotHolder._make(row) for row in tx.rows("snapshot_holders", values)]
 
 
 def clock_lead(tx: Tx) -> int:

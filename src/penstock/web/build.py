@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.access.api_keys import Permission
@@ -23,6 +24,7 @@ from penstock.web.live.stream import Live
 from penstock.web.login.oidc import OidcLogin
 from penstock.web.login.own_sessions import OwnSessions
 from penstock.web.login.provider import IdentityProvider
+from penstock.web.login.proxies import TrustedProxies
 from penstock.web.login.sign_in import SignIn
 from penstock.web.pages import (
     alerts,
@@ -103,11 +105,13 @@ def build_site(
     provider: IdentityProvider | None = None,
     public_url: str = "",
     environment: str = "",
+    trusted_proxies: Sequence[str] = (),
 ) -> Site:
     """Return the dashboard over a client; with an identity provider, people can log in without a
     key.
     """
     site = Site(client, clock, PAGES, environment)
+    site.proxies = TrustedProxies(trusted_proxies)
     sign_in = SignIn(site, "" if provider is None else provider.settings.label)
     if provider is not None:
         OidcLogin(site, sign_in, provider, public_url)

@@ -1,4 +1,4 @@
-"""Security of pages: response headers, and tokens that prove the origin of a form.
+"""Security of pages: response headers, tokens that prove the origin of a form, local addresses.
 
 Tokens are HMACs with a secret that all servers of an installation share, so that each of them
 accepts the forms of the others.
@@ -73,3 +73,9 @@ def sign(secret: bytes, *parts: str) -> str:
     # The length before each part distinguishes ("ab", "c") from ("a", "bc").
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()[:40]
+
+
+def local_path(wanted: str) -> str:
+    """Return a path of this server; the overview for anything else."""
+    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
+    return wanted if is_path and wanted.isprintable() and "\\" not in wanted else "/"

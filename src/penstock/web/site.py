@@ -48,11 +48,12 @@ from penstock.web.live.hub import LiveHub
 from penstock.web.live.panel_threads import PanelThreads
 from penstock.web.live.shared_reads import SharedReads
 from penstock.web.live.topics import topics_of_page
-from penstock.web.login.sessions import LoginTries, SessionCache, Visitor
+from penstock.web.login.proxies import TrustedProxies
+from penstock.web.login.sessions import SessionCache, Visitor
 from penstock.web.navigation import counts_of, places_of, scope_path
 from penstock.web.parts import AskPanel, Link, NotePanel, Question, WebPage, address
 from penstock.web.render import render
-from penstock.web.security import HEADERS, form_token
+from penstock.web.security import HEADERS, form_token, local_path
 from penstock.web.visit import PAGE_SECONDS, VALUE_MAX, Visit
 
 View: TypeAlias = Callable[[Visit], WebPage]
@@ -83,7 +84,8 @@ class Site:
         self.environment = environment
         """Name of the environment, which every page shows; may be empty."""
         self.sessions = SessionCache(client, clock)
-        self.tries = LoginTries(clock)
+        self.proxies = TrustedProxies()
+        """The proxies whose X-Forwarded-For is believed."""
         self._reads = SharedReads(clock)
         self._threads = PanelThreads()
         self._fragments = SharedFragments(clock)
@@ -135,6 +137,11 @@ class Site:
         if not is_form:
             response.headers["Refresh"] = str(RETRY_SECONDS)
         return response
+
+    def client_address(self, request: Request) -> str:
+        """Return the address that a request came from, before the trusted proxies."""
+        peer = request.client.host if request.client else ""
+        return self.proxies.client_address(peer, request.headers.getlist("x-forwarded-for"))
 
     def release(self) -> None:
         """End the streams of open pages, because the server stops; thread-safe and idempotent."""
@@ -318,6 +325,7 @@ def _to_login(request: Request) -> Response:
     wanted = request.url.path
     if request.url.query:
         wanted = f"{wanted}?{request.url.query}"
+    wanted = local_path(wanted)  # a path such as //host/login would lead to another site
     is_elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
     if is_elsewhere and request.method == "GET":
         # A link from another site arrives without the cookie, which is SameSite=Strict. The page

@@ -254,6 +254,9 @@ class Settings:
         "URL at which other systems reach this API: HTTP processors report to it, and it is the "
         "issuer of tokens sent with requests.",
     )
+    trusted_proxies: tuple[str, ...] = _setting(
+        (), "Networks of proxies whose X-Forwarded-For is believed; see docs/how-to/dashboard.md."
+    )
     egress_http: str = _setting(
         "never", "Whether outgoing requests may use plain http.", choices=_SWITCH
     )
@@ -295,9 +298,7 @@ class Settings:
     telemetry: Mapping[str, Any] = _setting(
         {}, "OpenTelemetry, OpenLineage, Sentry and labels; see docs/how-to/telemetry.md."
     )
-    metrics_host: str = _setting(
-        "127.0.0.1", "Address on which workers and schedulers serve their metrics."
-    )
+    metrics_host: str = _setting("127.0.0.1", "Address of the metrics of workers and schedulers.")
     metrics_port: int = _setting(
         0,
         "Port on which workers and schedulers serve their metrics at /metrics; 0 disables it.",
@@ -468,6 +469,10 @@ def _check(settings: Settings) -> None:
         from penstock.web.login.identity import parse_identity  # on use: see the docstring
 
         parse_identity(settings.login)
+    if settings.trusted_proxies:
+        from penstock.web.login.proxies import TrustedProxies  # on use: see the docstring
+
+        TrustedProxies(settings.trusted_proxies)
     if settings.telemetry:
         from penstock.telemetry.declared import parse_telemetry  # on use: see the docstring
 

@@ -6,9 +6,11 @@ exit code is 1 if any check fails.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 SKEW_US = 5 * SECOND
 HUNG_US = 5 * MINUTE
 OLD_SNAPSHOT_US = MINUTE
+SAFE_STATEMENT = re.compile(r"[\w .,:()'-]*", re.ASCII)
+"""A statement that means the same to a shell between double quotes."""
 LOW_DISK_BYTES = 500_000_000
 NAMED_MAX = 10
 """Maximum number of pipelines that a check names."""
@@ -212,18 +216,35 @@ def _writes(client: Client, settings: Settings) -> Iterator[CheckResult]:
 
 
 def _snapshots(client: Client) -> Iterator[CheckResult]:
-    """Report sessions whose open transactions keep dead rows in the tables."""
+    """Report what keeps dead rows: open transactions, prepared ones, and replication slots."""
     # Imported here because it loads the store.
     from penstock.assembly.process import find_snapshot_holders
 
     for holder in find_snapshot_holders(client.store, OLD_SNAPSHOT_US):
-        whose = " by ".join(filter(None, (holder.program or "a session", holder.user)))
-        says = (
-            f"session {holder.pid} ({whose}, {holder.state or 'unknown'}) has had a transaction "
-            f"open for {output.format_span(holder.age_us)}: dead rows cannot be removed"
-        )
-        fix = f'End it: psql "$PENSTOCK_DATABASE_URL" -c "{holder.end}"'
-        yield CheckResult("snapshots", "WARN", says, fix)
+        text = f'"{holder.end}"' if SAFE_STATEMENT.fullmatch(holder.end) else quote(holder.end)
+        command = f'psql "$PENSTOCK_DATABASE_URL" -c {text}'
+        since = output.format_span(holder.age_us)
+        behind = f"{output.plural(holder.behind, 'transaction')} behind"
+        if holder.kind == "prepared":
+            says = f"prepared transaction {holder.name!r} ({holder.user}) has waited for {since}"
+            fix = f"Ask its transaction manager first: it may still be committed. End it: {command}"
+        elif holder.kind == "slot":
+            kept = f"keeps {holder.log_bytes / 1e9:.1f} GB of log"
+            says = f"replication slot {holder.name!r} ({holder.state}) is {behind} and {kept}"
+            fix = "End the long query on its standby, or turn off hot_standby_feedback there."
+            if holder.state != "active":
+                fix = (
+                    f"Start its standby again. If it is gone for good: {command}. Without the slot "
+                    "a standby that needs it must be copied again."
+                )
+        else:
+            whose = " by ".join(filter(None, (holder.program or "a session", holder.user)))
+            says = (
+                f"session {holder.name} ({whose}, {holder.state or 'unknown'}) has had a "
+                f"transaction open for {since}"
+            )
+            fix = f"End it: {command}"
+        yield CheckResult("snapshots", "WARN", f"{says}: dead rows cannot be removed", fix)
 
 
 def _hung(client: Client) -> Iterator[CheckResult]:

@@ -280,23 +280,42 @@ ORDER BY t.n_dead_tup DESC;
 SELECT '', 0, 0, 0 WHERE :dead_min IS NULL;
 
 -- name: snapshot_holders [postgres]
--- Sessions of other programs that have held a snapshot for a long time, oldest first: dead rows
--- newer than it cannot be removed. A session of another user shows only its process id without
--- pg_read_all_stats.
+-- What keeps dead rows newer than it: sessions and prepared transactions that have been open for a
+-- long time, oldest first, and replication slots with the snapshot of a standby that is gone, or
+-- that is far behind. A session of another user shows only its process id without
+-- pg_read_all_stats. The log that a slot keeps is measured on a primary only.
 -- scope: system (statistics, no rows)
-SELECT a.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), coalesce(a.state, ''),
+(SELECT 'session', CAST(a.pid AS text), coalesce(a.application_name, ''),
+    coalesce(a.usename::text, ''), coalesce(a.state, ''),
     CAST(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000 AS bigint),
-    'SELECT pg_terminate_backend(' || a.pid || ')'
+    CAST(0 AS bigint), CAST(0 AS bigint), 'SELECT pg_terminate_backend(' || a.pid || ')'
 FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
     AND a.backend_type = 'client backend' AND a.application_name NOT LIKE '%-vacuum'
     AND a.xact_start < clock_timestamp() - :older_us * interval '1 microsecond'
-ORDER BY a.xact_start LIMIT 5;
+ORDER BY a.xact_start LIMIT 5)
+UNION ALL
+(SELECT 'prepared', p.gid, '', p.owner::text, '',
+    CAST(extract(epoch FROM clock_timestamp() - p.prepared) * 1000000 AS bigint),
+    CAST(age(p.transaction) AS bigint), 0, 'ROLLBACK PREPARED ' || quote_literal(p.gid)
+FROM pg_prepared_xacts p
+WHERE p.database = current_database()
+    AND p.prepared < clock_timestamp() - :older_us * interval '1 microsecond'
+ORDER BY p.prepared LIMIT 5)
+UNION ALL
+(SELECT 'slot', s.slot_name::text, '', '', CASE WHEN s.active THEN 'active' ELSE 'unused' END, 0,
+    CAST(age(s.xmin) AS bigint),
+    CASE WHEN pg_is_in_recovery() THEN 0
+        ELSE CAST(coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn), 0) AS bigint) END,
+    'SELECT pg_drop_replication_slot(' || quote_literal(s.slot_name) || ')'
+FROM pg_replication_slots s
+WHERE s.xmin IS NOT NULL AND (NOT s.active OR age(s.xmin) >= :behind_min)
+ORDER BY age(s.xmin) DESC LIMIT 5);
 
 -- name: snapshot_holders [sqlite]
 -- differs because a reader of SQLite keeps no dead rows.
 -- scope: system (statistics, no rows)
-SELECT 0, '', '', '', 0, '' WHERE :older_us IS NULL;
+SELECT '', '', '', '', '', 0, 0, 0, '' WHERE :older_us IS NULL AND :behind_min IS NULL;
 
 -- name: durability_warnings [postgres]
 -- Server settings under which a machine crash may lose a commit or tear a page.

@@ -26,13 +26,13 @@ from penstock.core.ids import new_secret
 from penstock.core.redact import redact_text
 from penstock.egress.keyset import KeysUnavailable
 from penstock.egress.oidc import InvalidToken
-from penstock.server.overload.admission import RequestAdmission
+from penstock.server.overload.admission import BoundedThreads, RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.web.login.identity import grant_of
 from penstock.web.login.provider import IdentityProvider, ProviderUnavailable
-from penstock.web.login.sessions import is_https, set_cookie
-from penstock.web.login.sign_in import SignIn, local_path
-from penstock.web.security import HEADERS, sign
+from penstock.web.login.sessions import LoginTries, is_https, set_cookie
+from penstock.web.login.sign_in import SignIn
+from penstock.web.security import HEADERS, local_path, sign
 from penstock.web.site import MOVED, Site
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 COOKIE: Final = "penstock_login"
 PENDING_SECONDS: Final = 600
 CALLBACK: Final = "/login/oidc/callback"
+LATE_WAITING_MAX: Final = 20
+"""Number of logins from addresses with too many refused ones that may wait; others get 503."""
 _CODE: Final = re.compile(r"[\x21-\x7e]{1,2048}")
 
 
@@ -85,6 +87,8 @@ class OidcLogin:
         self._sign_in = sign_in
         self._provider = provider
         self._public_url = public_url.rstrip("/")
+        self._tries = LoginTries(site.clock)
+        self._one_by_one = BoundedThreads(1, LATE_WAITING_MAX)
         site.add("/login/oidc", self.begin, ["GET"])
         site.add(CALLBACK, self.finish, ["GET"])
 
@@ -126,13 +130,15 @@ class OidcLogin:
         """Open a session for the authenticated person."""
         access: AccessRecord = request.scope["penstock.access"]
         access.route = CALLBACK
-        client_address = request.client.host if request.client else ""
-        wait = self._site.tries.wait_seconds(client_address)
-        if wait:
-            return self._sign_in.form(request, "/", f"Too many tries: wait {wait} seconds.", 429)
+        client_address = self._site.client_address(request)
+        work = partial(self._finish, request, client_address)
+        if self._tries.wait_seconds(client_address):
+            # Others may share the address: they are not refused, but served one by one, which
+            # bounds the requests to the provider.
+            return await self._one_by_one.run(work)
         admission: RequestAdmission = request.scope["penstock.admission"]
         await admission.enter()
-        return await run_in_threadpool(partial(self._finish, request, client_address))
+        return await run_in_threadpool(work)
 
     def _finish(self, request: Request, client_address: str) -> Response:
         given = request.query_params
@@ -147,10 +153,12 @@ class OidcLogin:
                 raise InvalidToken(f"the provider returned {redact_text(given['error'])[:60]!r}")
             if not _CODE.fullmatch(given.get("code", "")):
                 raise InvalidToken("code: missing")
-            opened = self._identify(request, pending, given["code"], client_address)
+            try:
+                opened = self._identify(request, pending, given["code"], client_address)
+            except InvalidToken:
+                self._tries.count(client_address)
+                raise
         except PenstockError as error:
-            if isinstance(error, InvalidToken):
-                self._site.tries.count(client_address)
             return self._failed(request, pending.wanted, error)
         response = RedirectResponse(pending.wanted, MOVED, dict(HEADERS))
         response.delete_cookie(COOKIE, path=CALLBACK)

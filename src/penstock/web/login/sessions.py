@@ -151,7 +151,7 @@ class SessionCache:
 
 
 class LoginTries:
-    """Counts wrong keys by client address; after five in a minute, the address must wait."""
+    """Counts refused logins by client address; five in a minute are too many."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -159,14 +159,14 @@ class LoginTries:
         self._wrong: OrderedDict[str, list[float]] = OrderedDict()
 
     def wait_seconds(self, address: str) -> int:
-        """Return how long an address must wait before its next try; 0 if it may try now."""
+        """Return how long an address has too many refused logins; 0 if it has not."""
         now = self._clock.monotonic()
         with self._lock:
             recent = [at for at in self._wrong.get(address, ()) if at > now - TRY_SECONDS]
         return 0 if len(recent) < TRIES else math.ceil(recent[0] + TRY_SECONDS - now)
 
     def count(self, address: str) -> None:
-        """Count a wrong key."""
+        """Count a refused login."""
         now = self._clock.monotonic()
         with self._lock:
             kept = [at for at in self._wrong.pop(address, ()) if at > now - TRY_SECONDS]

@@ -10,13 +10,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from penstock.access import api_keys
 from penstock.access.client.logins import OpenedLogin, Origin
-from penstock.server.overload.admission import RequestAdmission
+from penstock.server.overload.admission import BoundedThreads, RequestAdmission
 from penstock.server.overload.middleware import AccessRecord
 from penstock.web.live.fragments import html_response
-from penstock.web.login.sessions import clear_cookies, set_cookie
+from penstock.web.login.sessions import (
+    LOOKUPS_WAITING_MAX,
+    LoginTries,
+    clear_cookies,
+    set_cookie,
+)
 from penstock.web.render import render
-from penstock.web.security import HEADERS, is_form_token
+from penstock.web.security import HEADERS, is_form_token, local_path
 from penstock.web.site import MOVED, Site
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -30,6 +36,8 @@ class SignIn:
         """`provider` is the label of the identity provider's button; empty without one."""
         self._site = site
         self._provider = provider
+        self._tries = LoginTries(site.clock)
+        self._lookups = BoundedThreads(1, LOOKUPS_WAITING_MAX)
         site.add("/login", self.login, ["GET", "POST"])
         site.add("/logout", self.logout, ["POST"])
 
@@ -42,23 +50,23 @@ class SignIn:
             if await self._site.sessions.find(request) is not None:
                 return RedirectResponse(wanted, MOVED, dict(HEADERS))
             return self.form(request, wanted)
-        client_address = request.client.host if request.client else ""
-        wait = self._site.tries.wait_seconds(client_address)
-        if wait:
+        if not is_same_origin(request):
+            return self.form(request, wanted, "The form came from another site: try again.", 403)
+        fields = await read_form(request)
+        key = fields.get("key", "").strip()
+        client_address = self._site.client_address(request)
+        wait = self._tries.wait_seconds(client_address)
+        if wait and not await self._is_valid(key):
             text = f"Too many wrong keys: try again in {wait} seconds."
             response = self.form(request, wanted, text, 429)
             response.headers["Retry-After"] = str(wait)
             return response
-        if not is_same_origin(request):
-            return self.form(request, wanted, "The form came from another site: try again.", 403)
-        fields = await read_form(request)
         admission: RequestAdmission = request.scope["penstock.admission"]
         await admission.enter()
-        key = fields.get("key", "").strip()
         origin = Origin(client_address, request.headers.get("user-agent", ""))
         opened = await run_in_threadpool(partial(self._open, key, origin))
         if opened is None:
-            self._site.tries.count(client_address)
+            self._tries.count(client_address)
             return self.form(request, wanted, WRONG, 401)
         response = RedirectResponse(wanted, MOVED, dict(HEADERS))
         set_cookie(request, response, opened.token, opened.seconds)
@@ -84,6 +92,17 @@ class SignIn:
         """Return the login page."""
         values = {"next": wanted, "problem": problem, "provider": self._provider}
         return html_response(request, render("login.html", values), status)
+
+    async def _is_valid(self, key: str) -> bool:
+        """Return whether a key from an address with too many wrong ones is valid.
+
+        Its owner may share the address with those who sent them. A key has 200 random bits, so
+        none is found by trying; a malformed key costs no lookup, and all others one thread.
+        """
+        if api_keys.parse(key) is None:
+            return False
+        look_up = partial(self._site.client.keys.authenticate, key)
+        return await self._lookups.run(look_up) is not None
 
     def _open(self, key: str, origin: Origin) -> OpenedLogin | None:
         opened = self._site.client.logins.open(key, origin)
@@ -116,9 +135,3 @@ def is_same_origin(request: Request) -> bool:
     if origin is None:
         return True  # not a browser; the form token is still checked
     return urllib.parse.urlsplit(origin).netloc == request.headers.get("host", "")
-
-
-def local_path(wanted: str) -> str:
-    """Return a path of this server; the overview for anything else."""
-    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
-    return wanted if is_path and wanted.isprintable() and "\\" not in wanted else "/"
