@@ -5,8 +5,10 @@ Measured rules are executed by `test_drill.py`, those of the monitor by `tests/d
 
 from __future__ import annotations
 
+import ast
 import inspect
 import shlex
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -21,9 +23,34 @@ from tests.detection import test_fixes, test_monitor
 from tests.kits.client_harness import Harness
 from tests.kits.commands import perform
 
+PACKAGE = Path(str(resources.files("penstock")))
 ACTING = {"phase_untriggered", "flow_stalled", "dependency_missing", "dependency_blocking",
           "gate_cycle", "runs_stale"}  # fmt: skip
 """Rules of the monitor whose commands change something; those of tables share one command."""
+
+WITHOUT_PIPELINE = {"audit_sink", "cadence", "channel", "outbox", "subscription", "system"}
+"""Kinds of subjects that belong to no pipeline."""
+KNOWN_PIPELINE = {"config", "flow", "run"}
+"""Kinds of subjects whose pipeline is read when the alert is opened."""
+
+
+def test_alerts_carry_their_pipeline() -> None:
+    """Code that opens an alert passes its pipeline, which routes, silences and lists go by."""
+    faults, calls = [], 0
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "NewAlert"):
+                continue
+            calls += 1
+            given = {one.arg: one.value for one in node.keywords}
+            kind = given["subject_kind"]
+            known = isinstance(kind, ast.Constant) and kind.value in (
+                WITHOUT_PIPELINE | KNOWN_PIPELINE
+            )
+            if "pipeline" not in given and not known:
+                faults.append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert calls > 25
+    assert faults == []
 
 
 def test_every_rule_is_executed() -> None:
@@ -48,6 +75,7 @@ def test_command(
     assert found, [one.rule for one in harness.client.alerts.list(state=None).items]
     for alert in found:
         assert alert.command is not None
+        assert (alert.pipeline is None) == (alert.subject_kind in WITHOUT_PIPELINE)
         perform(harness.client, alert.command)
 
 

@@ -10,6 +10,8 @@ import pytest
 from penstock.alerts.channels.delivery import NoticeRefused
 from penstock.alerts.records import NewSilence
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.detection.finding import TREND_RULES, Finding
+from penstock.detection.store import findings_apply
 from tests.alerts.kit import (
     MAIL,
     PAGER,
@@ -84,6 +86,24 @@ def test_routes(harness: Harness) -> None:
     assert got.kinds("chat") == ["opened", "resolved"]
     assert got.kinds("mail") == ["opened", "escalated", "resolved"]
     assert got.kinds("pager") == ["opened", "escalated", "resolved", "resolved"]
+
+
+def test_findings_follow_their_pipeline(harness: Harness) -> None:
+    """A detection about a table takes the routes and silences of its pipeline."""
+    got = Recorder()
+    routes = [{"pipeline": ["nightly"], "channels": ["chat"]}]
+    one = sender(harness.store, declared({"chat": SLACK}, routes=routes), got)
+    finding = Finding(
+        rule="table_stale", key="nightly:t", severity="HIGH", message="t is 9 h old",
+        fix="penstock freshness list", threshold="2h", since_at=harness.clock.now(),
+        subject_kind="table", pipeline="nightly",
+    )  # fmt: skip
+    harness.write(lambda tx: findings_apply(tx, [finding], TREND_RULES, "monitor"))
+    settle(one, harness.clock)
+    assert got.kinds("chat") == ["opened"]
+    assert [a.rule for a in harness.client.alerts.list(pipeline="nightly").items] == ["table_stale"]
+    silence = NewSilence(pipeline="nightly", duration=timedelta(hours=1), reason="maintenance")
+    assert harness.client.alerts.silence(silence).alerts == 1
 
 
 def test_silences(harness: Harness) -> None:
