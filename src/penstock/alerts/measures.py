@@ -20,6 +20,8 @@ class Metric(NamedTuple):
     unit: str = ""
 
 
+LOW_QUALITY_PERCENT: Final = 15.01
+"""Quality shortfall from which a customer counts as affected."""
 CUSTOM: Final = "custom"
 """Metric of the rules that pipelines declare in Python."""
 METRICS: Final[Mapping[str, Metric]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.alerts.declared import PER_ALERT, AlertSettings
+from penstock.alerts.declared import PER_ALERT, AlertSettings, ChannelSpec
 from penstock.alerts.rows import AlertChange
 from penstock.audit.rows import AlertRow
 
@@ -49,18 +49,30 @@ def notices_for(changes: Sequence[AlertChange], given: Routing) -> list[NoticePl
         known = notified.setdefault(change.alert_id, set())
         for channel in _channels(change, row, known, given.settings):
             spec = given.settings.channels.get(channel)
-            if spec is None or change.kind not in spec.changes:
+            kind = None if spec is None else _kind(change.kind, spec, is_known=channel in known)
+            if spec is None or kind is None:
                 continue
-            if change.kind in ("opened", "escalated"):
+            if kind in ("opened", "escalated"):
                 known.add(channel)
             is_single = spec.kind in PER_ALERT
             grouping = f"alert:{row.alert_id}" if is_single else f"rule:{row.rule}"
             item = (row.alert_id, change.severity, row.message, change.at)
-            _add(grouped, channel, change.kind, grouping, item)
+            _add(grouped, channel, kind, grouping, item)
     return [
         NoticePlan(channel, kind, grouping, tuple(items))
         for channel, kind, grouping, items in grouped
     ]
+
+
+def _kind(kind: str, spec: ChannelSpec, *, is_known: bool) -> str | None:
+    """Return the kind of notice that a channel gets about a change; None if it gets none.
+
+    To a channel that has not reported an alert, its escalation is its opening.
+    """
+    if kind in spec.changes:
+        return kind
+    is_first = kind == "escalated" and not is_known and "opened" in spec.changes
+    return "opened" if is_first else None
 
 
 def _add(

@@ -8,6 +8,8 @@ resolved when no condition holds. Settings change thresholds, disable rules and 
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,6 +25,8 @@ from penstock.egress.policy import EgressRules
 
 BUILT_IN: Final = (*work.RULES, *delivery.RULES, *data.RULES, *resources.RULES)
 """The rules over measurements."""
+_PLACEHOLDER: Final = re.compile(r"(['\"]?)\{(\w+)\}\1")
+"""A placeholder, with the quotes that a command has around it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ class Firing:
     def command(self) -> str:
         """Return the command that shows or repairs the cause."""
         fix = None if self.rule.has_own_command else self.measurement.fix
-        return fix or _filled(self.rule.command, self.measurement)
+        return fix or _filled(self.rule.command, self.measurement, is_command=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,13 +170,22 @@ def _own(name: str, spec: RuleSpec) -> Rule:
     )
 
 
-def _filled(text: str, measurement: Measurement) -> str:
-    """Substitute the placeholders of a text; an unknown one stays unchanged."""
+def _filled(text: str, measurement: Measurement, *, is_command: bool = False) -> str:
+    """Substitute the placeholders of a text; an unknown one stays unchanged.
+
+    Values may be free text of customers: in a command each is quoted for the shell.
+    """
     values = {
         **measurement.facts,
         "subject": measurement.name,
         "value": shown_value(measurement.metric, measurement.value),
     }
-    for name, value in values.items():
-        text = text.replace(f"{{{name}}}", str(value))
-    return text
+
+    def value_of(found: re.Match[str]) -> str:
+        mark, name = found.groups()
+        if name not in values:
+            return found[0]
+        given = str(values[name])
+        return shlex.quote(given) if is_command else f"{mark}{given}{mark}"
+
+    return _PLACEHOLDER.sub(value_of, text)

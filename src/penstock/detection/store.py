@@ -271,6 +271,7 @@ def findings_apply(
                 customer_key=one.customer_key,
                 subject_kind=one.subject_kind,
                 subject=one.subject,
+                pipeline=one.pipeline,
                 message=one.message,
                 detail={
                     "values": one.values, "threshold": one.threshold, "fix": one.fix,

@@ -306,6 +306,7 @@ def _alert(tx: Tx, row: BackfillRow, rule: str, message: str, fix: str | None = 
             severity="MEDIUM",
             subject_kind="backfill",
             subject=row.backfill_id,
+            pipeline=row.pipeline,
             message=message[:1_000],
             customer_key=row.customer_key,
             detail={} if fix is None else {"fix": fix},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.alerts.built_in.rule import at, rule
+from penstock.alerts.measures import LOW_QUALITY_PERCENT
 
 RULES: Final = (
     rule(
@@ -21,9 +22,9 @@ RULES: Final = (
     ),
     rule(
         "low_quality",
-        "{phase} of {subject} {partition} ended with a quality of {quality}",
+        "{phase} of {subject} {partition} ended with a quality of {quality}{of_many}",
         "penstock explain {subject} {partition} --customer {customer}",
-        at("quality_loss_percent", "MEDIUM", 15.01),
+        at("quality_loss_percent", "MEDIUM", LOW_QUALITY_PERCENT),
     ),
     rule(
         "slo_missed",

@@ -10,7 +10,7 @@ from penstock.core.clock import MINUTE
 RULES: Final = (
     rule(
         "dead_letters",
-        "dead letters at {subject}: {count} open, {recent} in the last 10 minutes",
+        "dead letters at {subject}: {more}{count} open, {recent} in the last 10 minutes",
         "penstock dlq groups",
         at("dead_letter_age_minutes", "MEDIUM", 5),
         at("dead_letter_age_minutes", "CRITICAL", 15),

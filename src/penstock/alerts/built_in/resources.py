@@ -55,7 +55,7 @@ RULES: Final = (
     rule(
         "budget_stop",
         "runs of {subject} are held back: {used} of {amount} per {period} are used up",
-        "penstock budgets lift {subject} --per {period}",
+        "penstock budgets lift {scope} {owner} --per {period}",
         at("budget_stops", "HIGH", 1),
     ),
     rule(

@@ -1,7 +1,7 @@
 """The content of a notice, the same for every kind of channel.
 
-Pure. Messages of alerts may quote errors of users' systems: they are masked like logs, and every
-channel escapes what its receiver would interpret.
+Pure. Messages of alerts may quote errors of users' systems: they are masked like logs and put on
+one line, and every channel escapes what its receiver would interpret.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class AlertText:
     note: str | None
     values: dict[str, Any]
     threshold: str | None
+    is_over: bool
+    """Whether the alert is resolved, also if the notice is about an earlier change."""
 
     def sentence(self) -> str:
         """Return the alert in one sentence, with its customer."""
@@ -63,6 +65,12 @@ class NoticeContent:
     at: Micros
     alerts: tuple[AlertText, ...]
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its alerts are resolved, also if it is about an earlier change."""
+        over = bool(self.alerts) and all(one.is_over for one in self.alerts)
+        return over or self.change == "resolved"
+
     def lines(self) -> list[str]:
         """Return the human-readable lines below the title."""
         found = []
@@ -73,6 +81,8 @@ class NoticeContent:
                 after = format_duration(max(0, one.at - one.opened_at))
                 note = f": {one.note}" if one.note else ""
                 found.append(f"  {self.change}{by} after {after}{note}")
+            elif one.is_over:
+                found.append("  resolved meanwhile")
             elif one.command is not None:
                 found.append(f"  → {one.command}")
         if len(self.alerts) > SHOWN_MAX:
@@ -129,21 +139,28 @@ def _alert(item: NoticeItem, change: str) -> AlertText:
     detail = redact(parsed(item.detail))
     by = {"acknowledged": item.acknowledged_by, "resolved": item.closed_by}.get(change)
     values = detail.get("values")
+    command = command_of(item.subject_kind, subject_id(item.subject_kind, item.subject), detail)
     return AlertText(
         alert_id=encode("alert", item.alert_id),
         rule=item.rule,
         severity=item.severity,
-        text=redact_text(item.message)[:TEXT_MAX],
+        text=_line(redact_text(item.message))[:TEXT_MAX],
         customer=item.customer_id,
         pipeline=item.pipeline,
-        command=command_of(item.subject_kind, subject_id(item.subject_kind, item.subject), detail),
+        command=None if command is None else _line(command),
         opened_at=item.opened_at,
         at=item.at,
         by=by,
-        note=None if item.note is None else redact_text(item.note),
+        note=None if item.note is None else _line(redact_text(item.note)),
         values=values if isinstance(values, dict) else {},
         threshold=detail.get("threshold"),
+        is_over=item.closed_by is not None,
     )
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, so that it cannot imitate other lines of a notice."""
+    return " ".join(text.split())
 
 
 def _title(notice: LeasedNotice, alerts: Sequence[AlertText]) -> str:
@@ -153,6 +170,8 @@ def _title(notice: LeasedNotice, alerts: Sequence[AlertText]) -> str:
         return f"Channel {notice.channel} works again; its fallback sent its notices meanwhile"
     through = f" (channel {notice.origin} fails)" if notice.origin else ""
     if len(alerts) == 1:
-        return f"{alerts[0].rule} {_WORDS[notice.kind]}: {alerts[0].sentence()}{through}"
+        is_late = alerts[0].is_over and notice.kind in ("opened", "escalated")
+        words = "fired and is resolved" if is_late else _WORDS[notice.kind]
+        return f"{alerts[0].rule} {words}: {alerts[0].sentence()}{through}"
     rule = alerts[0].rule if alerts else ""
     return f"{len(alerts)} alerts of {rule}: each {_WORDS[notice.kind]}{through}"

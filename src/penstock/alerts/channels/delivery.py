@@ -11,15 +11,16 @@ from __future__ import annotations
 import importlib
 import smtplib
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from email.message import EmailMessage
 from typing import Any, Final, Protocol
 
 from penstock.access.secrets import Secrets
 from penstock.alerts.channels.content import NoticeContent, content_of
 from penstock.alerts.channels.formats import FORMATS, Credentials
 from penstock.alerts.channels.mail import email_of
-from penstock.alerts.declared import ChannelSpec
+from penstock.alerts.declared import PER_ALERT, ChannelSpec
 from penstock.alerts.rows import LeasedNotice
 from penstock.core.errors import InvalidInput, PenstockError, SettingsError
 from penstock.core.redact import redact_text
@@ -29,6 +30,9 @@ from penstock.exports import DISTRIBUTION
 TIMEOUT_SECONDS: Final = 15.0
 ONE_NOTICE: Final = frozenset({400, 413, 414, 422})
 """HTTP statuses that reject this notice, not the channel."""
+MAIL_TRIES: Final = 3
+"""Attempts of a mail that its server accepts for some recipients only."""
+LEFT_MAX: Final = 1_000
 SYSTEM: Final = ""
 """Channels belong to the installation: their secrets are not those of a customer."""
 
@@ -61,17 +65,25 @@ class Deliveries:
     egress: HttpClient
     secrets: Secrets
     tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    left: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    """Recipients that a mail server refused while it accepted others, by channel and notice."""
 
     def __call__(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
-        """Send a notice; raise NoticeRefused if it was not accepted."""
-        content = content_of(notice)
+        """Send a notice; raise NoticeRefused if it was not accepted.
+
+        A notice about several alerts that was moved from another channel is one event for each
+        where the receiver keeps incidents; a repeated event has no effect there.
+        """
         try:
             if spec.kind == "email":
-                self._mail(spec, content)
+                self._mail(spec, notice)
             elif spec.kind == "apprise":
-                self._apprise(spec, content)
+                self._apprise(spec, content_of(notice))
+            elif spec.kind in PER_ALERT and notice.items:
+                for item in notice.items:
+                    self._post(spec, content_of(notice._replace(items=(item,))), notice)
             else:
-                self._post(spec, content, notice)
+                self._post(spec, content_of(notice), notice)
         except NoticeRefused:
             raise
         except PenstockError as error:
@@ -104,10 +116,35 @@ class Deliveries:
                 after_s=_retry_after(reply),
             )
 
-    def _mail(self, spec: ChannelSpec, content: NoticeContent) -> None:
+    def _mail(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
+        """Send a mail; a repetition goes only to the recipients that were refused before.
+
+        After MAIL_TRIES the notice counts as sent and keeps the error, so that a wrong address
+        does not delay the others.
+        """
         assert spec.host is not None
         assert spec.sender is not None
-        message = email_of(content, spec.sender, spec.to)
+        key = notice.channel, notice.notice_id
+        to = self.left.get(key, tuple(spec.to))
+        refused = self._refused(spec, email_of(content_of(notice), spec.sender, spec.to), to)
+        self.left.pop(key, None)
+        if not refused:
+            return
+        codes = sorted({code for code, _ in refused.values()})
+        if len(refused) == len(set(spec.to)):
+            raise NoticeRefused(f"email: recipients refused {codes}")
+        if notice.attempts >= MAIL_TRIES and notice.kind != "test":
+            return
+        if len(self.left) >= LEFT_MAX:
+            self.left.clear()  # their notices go to every recipient again
+        self.left[key] = tuple(refused)
+        names = redact_text(", ".join(sorted(refused)))
+        raise NoticeRefused(f"email: refused {codes} for {names} only", is_of_notice=True)
+
+    def _refused(
+        self, spec: ChannelSpec, message: EmailMessage, to: Sequence[str]
+    ) -> dict[str, tuple[int, bytes]]:
+        """Send a mail; return the recipients that the server refused, with its replies."""
         ports = {"tls": 465, "starttls": 587, "none": 25}
         port = spec.port or ports[spec.tls]
         password = self._value(spec.password_secret)
@@ -117,12 +154,11 @@ class Deliveries:
                     server.starttls(context=self.tls())
                 if spec.user:
                     server.login(spec.user, password)
-                server.send_message(message)
+                return server.send_message(message, to_addrs=list(to))
+        except smtplib.SMTPRecipientsRefused as error:
+            return error.recipients
         except smtplib.SMTPResponseException as error:
             raise NoticeRefused(f"email: {type(error).__name__} {error.smtp_code}") from None
-        except smtplib.SMTPRecipientsRefused as error:
-            codes = sorted({code for code, _ in error.recipients.values()})
-            raise NoticeRefused(f"email: recipients refused {codes}") from None
         except (OSError, smtplib.SMTPException) as error:
             raise NoticeRefused(f"email: {type(error).__name__}") from None
 

@@ -7,6 +7,7 @@ or the key of an incident service.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,9 +31,20 @@ _PAGERDUTY_SEVERITY: Final = {
     "HIGH": "error",
     "CRITICAL": "critical",
 }
-_PAGERDUTY_ACTION: Final = {"acknowledged": "acknowledge", "resolved": "resolve"}
+_PAGERDUTY_ACTION: Final = {
+    "acknowledged": "acknowledge",
+    "resolved": "resolve",
+    "recovered": "resolve",
+}
+"""A recovery ends nothing: it shows that the service accepts events, and opens no incident."""
 _OPSGENIE_PRIORITY: Final = {"INFO": "P5", "MEDIUM": "P3", "HIGH": "P2", "CRITICAL": "P1"}
-_OPSGENIE_ACTION: Final = {"acknowledged": "acknowledge", "resolved": "close"}
+_OPSGENIE_ACTION: Final = {
+    "acknowledged": "acknowledge",
+    "resolved": "close",
+    "recovered": "close",
+}
+_MARKDOWN: Final = re.compile(r"([\\`*_~|<>\[\]()#])")
+"""What Discord would read as format, mention or link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +87,8 @@ def slack_request(content: NoticeContent, given: Credentials, _: Micros) -> Outg
 def discord_request(content: NoticeContent, given: Credentials, _: Micros) -> OutgoingRequest:
     """Return a message for a webhook of Discord, without mentions."""
     embed = {
-        "title": _headline(content)[:256],
-        "description": "\n".join(content.lines())[:4_000],
+        "title": _discord_escaped(_headline(content), 256),
+        "description": _discord_escaped("\n".join(content.lines()), 4_000),
         "color": _colour(content),
     }
     body = {"embeds": [embed], "allowed_mentions": {"parse": []}}
@@ -85,17 +97,16 @@ def discord_request(content: NoticeContent, given: Credentials, _: Micros) -> Ou
 
 def teams_request(content: NoticeContent, given: Credentials, _: Micros) -> OutgoingRequest:
     """Return an adaptive card for a workflow of Microsoft Teams."""
-    style = "good" if content.change == "resolved" else "attention"
-    texts = [{"type": "TextBlock", "text": line[:1_000], "wrap": True} for line in content.lines()]
-    title = {
-        "type": "TextBlock", "text": _headline(content)[:500], "weight": "Bolder", "wrap": True,
-        "color": style,
-    }  # fmt: skip
+    # Text runs: unlike text blocks, they contain no Markdown.
+    style = "good" if content.is_over else "attention"
+    title = {"text": _headline(content)[:500], "weight": "Bolder", "color": style}
+    runs = [title, *({"text": line[:1_000]} for line in content.lines())]
+    blocks = [{"type": "RichTextBlock", "inlines": [{"type": "TextRun", **run}]} for run in runs]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "body": [title, *texts],
+        "body": blocks,
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
     body = {"type": "message", "attachments": [attachment]}
@@ -107,7 +118,7 @@ def pagerduty_request(content: NoticeContent, given: Credentials, _: Micros) -> 
     one = content.alerts[0] if content.alerts else None
     body: dict[str, Any] = {
         "routing_key": given.token,
-        "event_action": _PAGERDUTY_ACTION.get(content.change, "trigger"),
+        "event_action": _PAGERDUTY_ACTION.get(_change(content), "trigger"),
         "dedup_key": content.notice_id if one is None else one.alert_id,
     }
     if body["event_action"] == "trigger":
@@ -130,7 +141,7 @@ def opsgenie_request(content: NoticeContent, given: Credentials, _: Micros) -> O
     alias = content.notice_id if one is None else one.alert_id
     base = (given.url or OPSGENIE).rstrip("/") + "/v2/alerts"
     headers = {"Authorization": f"GenieKey {given.token}"}
-    action = _OPSGENIE_ACTION.get(content.change)
+    action = _OPSGENIE_ACTION.get(_change(content))
     if action is not None:
         note = {"source": "penstock", "note": "\n".join(content.lines())[:25_000]}
         url = f"{base}/{alias}/{action}?identifierType=alias"
@@ -160,12 +171,28 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def _headline(content: NoticeContent) -> str:
-    mark = "RESOLVED" if content.change == "resolved" else content.severity
+    mark = "RESOLVED" if content.is_over else content.severity
     return f"[{mark}] {content.title}" if content.alerts else content.title
 
 
 def _colour(content: NoticeContent) -> int:
-    return _RESOLVED if content.change == "resolved" else _COLOURS[content.severity]
+    return _RESOLVED if content.is_over else _COLOURS[content.severity]
+
+
+def _change(content: NoticeContent) -> str:
+    """Return the change that an incident follows: a resolved alert opens none."""
+    return "resolved" if content.is_over else content.change
+
+
+def _discord_escaped(text: str, most: int) -> str:
+    """Escape Markdown, and cut the result outside an escape."""
+    found = ""
+    for part in _MARKDOWN.split(text):
+        shown = f"\\{part}" if _MARKDOWN.fullmatch(part) else part
+        if len(found) + len(shown) > most:
+            return found + ("" if shown.startswith("\\") else shown[: most - len(found)])
+        found += shown
+    return found
 
 
 def _slack_escaped(text: str) -> str:

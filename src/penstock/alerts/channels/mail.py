@@ -15,7 +15,7 @@ from penstock.core.clock import to_datetime
 
 def email_of(content: NoticeContent, sender: str, to: Sequence[str]) -> EmailMessage:
     """Return a notice as a plain text e-mail."""
-    mark = "RESOLVED" if content.change == "resolved" else content.severity
+    mark = "RESOLVED" if content.is_over else content.severity
     subject = f"[{mark}] {content.title}" if content.alerts else content.title
     message = EmailMessage()
     message["Subject"] = " ".join(subject.split())[:200]

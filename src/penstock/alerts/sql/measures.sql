@@ -1,20 +1,59 @@
 -- Measurements for rules. Every statement reads a bounded number of rows, however long history is.
 
 -- name: measure_dead_letters
--- Open dead letters by origin: number (of the oldest ones), oldest, and the customer if there is only one.
+-- Open dead letters by origin. For each origin, of its oldest ones and of those since a time: number,
+-- oldest, lowest and highest customer; from indexes alone. No origin hides another.
 -- scope: system (alert evaluator)
-SELECT d.subscription, d.processor, count(*), min(d.died_at), min(d.customer), max(d.customer)
-FROM (SELECT subscription, processor, died_at, customer FROM dead_letters
-    WHERE status = 'open' ORDER BY died_at, dead_letter_id LIMIT :bound) AS d
-GROUP BY d.subscription, d.processor;
+WITH RECURSIVE of_processor (id) AS (
+    SELECT (SELECT d.processor FROM dead_letters d WHERE d.status = 'open'
+        AND d.processor IS NOT NULL ORDER BY d.processor LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.processor FROM dead_letters d WHERE d.status = 'open' AND d.processor > o.id
+        ORDER BY d.processor LIMIT 1)
+    FROM of_processor o WHERE o.id IS NOT NULL
+), of_subscription (id) AS (
+    SELECT (SELECT d.subscription FROM dead_letters d WHERE d.status = 'open'
+        AND d.subscription IS NOT NULL ORDER BY d.subscription LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.subscription FROM dead_letters d WHERE d.status = 'open'
+        AND d.subscription > o.id ORDER BY d.subscription LIMIT 1)
+    FROM of_subscription o WHERE o.id IS NOT NULL
+)
+SELECT NULL, o.id,
+    (SELECT {{dead_letter_sums}} FROM (SELECT d.died_at, d.customer FROM dead_letters d
+        WHERE d.status = 'open' AND d.processor = o.id ORDER BY d.died_at LIMIT :bound) AS s),
+    (SELECT {{dead_letter_sums}} FROM (SELECT d.died_at, d.customer FROM dead_letters d
+        WHERE d.status = 'open' AND d.processor = o.id AND d.died_at >= :since
+        ORDER BY d.died_at DESC LIMIT :recent_bound) AS s)
+FROM of_processor o WHERE o.id IS NOT NULL
+UNION ALL
+SELECT o.id, NULL,
+    (SELECT {{dead_letter_sums}} FROM (SELECT d.died_at, d.customer FROM dead_letters d
+        WHERE d.status = 'open' AND d.subscription = o.id ORDER BY d.died_at LIMIT :bound) AS s),
+    (SELECT {{dead_letter_sums}} FROM (SELECT d.died_at, d.customer FROM dead_letters d
+        WHERE d.status = 'open' AND d.subscription = o.id AND d.died_at >= :since
+        ORDER BY d.died_at DESC LIMIT :recent_bound) AS s)
+FROM of_subscription o WHERE o.id IS NOT NULL
+UNION ALL
+SELECT NULL, NULL,
+    (SELECT {{dead_letter_sums}} FROM (SELECT d.died_at, d.customer FROM dead_letters d
+        WHERE d.status = 'open' AND coalesce(d.processor, d.subscription) IS NULL
+        ORDER BY d.died_at LIMIT :bound) AS s),
+    (SELECT {{dead_letter_sums}} FROM (SELECT d.died_at, d.customer FROM dead_letters d
+        WHERE d.status = 'open' AND coalesce(d.processor, d.subscription) IS NULL
+            AND d.died_at >= :since ORDER BY d.died_at DESC LIMIT :recent_bound) AS s);
 
--- name: measure_recent_dead_letters
--- Dead letters of the last minutes that are open, by origin.
+-- fragment: dead_letter_sums
+{{pg:CAST(json_build_array}}{{lite:json_array}}(count(*), min(s.died_at), min(s.customer),
+    max(s.customer)){{pg: AS text)}}
+
+-- name: measure_resolved_dead_letters
+-- Older dead letters that were resolved since a time, by origin; of a bounded number.
 -- scope: system (alert evaluator)
-SELECT d.subscription, d.processor, count(*), min(d.customer), max(d.customer)
-FROM (SELECT subscription, processor, customer FROM dead_letters
-    WHERE status = 'open' AND died_at >= {{now}} - :window_us
-    ORDER BY died_at DESC LIMIT :bound) AS d
+SELECT d.subscription, d.processor, count(*)
+FROM (SELECT subscription, CASE WHEN subscription IS NULL THEN processor END AS processor
+    FROM dead_letters WHERE status <> 'open' AND resolved_at >= :since AND died_at < :since
+    ORDER BY resolved_at DESC LIMIT :bound) AS d
 GROUP BY d.subscription, d.processor;
 
 -- name: measure_pools
@@ -59,9 +98,12 @@ FROM runs r WHERE r.admission = 9;
 SELECT final_state, sum(runs) FROM run_sums WHERE hour_at >= :since GROUP BY final_state;
 
 -- name: measure_sla_breaches
--- Runs that missed their SLA and ended since midnight.
+-- Runs that missed their SLA: those that ended since midnight, and live ones up to a bound, among them
+-- those that have not started. The overview shows the same sum.
 -- scope: system (alert evaluator)
-SELECT coalesce(sum(sla_breaches), 0) FROM run_sums WHERE hour_at >= :since;
+SELECT (SELECT coalesce(sum(sla_breaches), 0) FROM run_sums WHERE hour_at >= :since)
+    + (SELECT count(*) FROM (SELECT 1 FROM runs r WHERE r.sla_us IS NOT NULL
+        AND {{live_breach_us}} > 0 LIMIT :bound) AS b);
 
 -- name: measure_subscriptions
 -- For each subscription that is not paused: acks and nacks since the start of an hour, and its

@@ -20,37 +20,18 @@ DELETE FROM process_minutes WHERE (metric, minute_at, bucket) IN (
 -- scope: system (alert evaluator)
 SELECT metric, minute_at, bucket, n FROM process_minutes WHERE minute_at > :since;
 
--- name: measure_dead_letter_growth
--- Open dead letters of the last minutes by origin, and those resolved in the same time.
--- scope: system (alert evaluator)
-SELECT g.subscription, g.processor, coalesce(s.name, p.name, 'unknown'), l.name, sum(g.died),
-    sum(g.resolved)
-FROM (
-    SELECT d.subscription, CASE WHEN d.subscription IS NULL THEN d.processor END AS processor,
-        1 AS died, 0 AS resolved
-    FROM (SELECT subscription, processor FROM dead_letters
-        WHERE status = 'open' AND died_at >= {{now}} - :window_us
-        ORDER BY died_at DESC LIMIT :bound) AS d
-    UNION ALL
-    SELECT d.subscription, CASE WHEN d.subscription IS NULL THEN d.processor END, 0, 1
-    FROM (SELECT subscription, processor FROM dead_letters
-        WHERE status <> 'open' AND resolved_at >= {{now}} - :window_us
-            AND died_at < {{now}} - :window_us
-        ORDER BY resolved_at DESC LIMIT :bound) AS d) AS g
-LEFT JOIN subscriptions s ON s.subscription = g.subscription
-LEFT JOIN processors p ON p.processor = g.processor LEFT JOIN pipelines l ON l.pipeline = p.pipeline
-GROUP BY g.subscription, g.processor, s.name, p.name, l.name
-HAVING sum(g.died) > sum(g.resolved);
-
 -- name: measure_failed_deliveries
--- Attempts of deliveries that failed since a time and are repeated, by subscription.
+-- For each subscription with attempts that failed since a time and are repeated: their number up to a
+-- bound, and the error of the last.
 -- scope: system (alert evaluator)
-SELECT f.subscription, s.name, s.customer, count(*), max(f.error_type), c.customer_id
-FROM (SELECT subscription, error_type FROM delivery_failures
-    WHERE at >= :since AND action = 'nack' ORDER BY at DESC LIMIT :bound) AS f
-JOIN subscriptions s ON s.subscription = f.subscription
-LEFT JOIN customers c ON c.customer = s.customer
-GROUP BY f.subscription, s.name, s.customer, c.customer_id;
+SELECT f.subscription, f.name, f.customer, f.n, (SELECT d.error_type FROM delivery_failures d
+    WHERE d.subscription = f.subscription AND d.at >= :since AND d.action = 'nack'
+    ORDER BY d.at DESC LIMIT 1), c.customer_id
+FROM (SELECT s.subscription, s.name, s.customer, (SELECT count(*) FROM (
+        SELECT 1 FROM delivery_failures d WHERE d.subscription = s.subscription
+            AND d.at >= :since AND d.action = 'nack' LIMIT :bound) AS b) AS n
+    FROM subscriptions s) AS f
+LEFT JOIN customers c ON c.customer = f.customer WHERE f.n > 0;
 
 -- name: measure_permission_errors
 -- Failures for lack of permission since a time: dead runs by processor, deliveries by subscription.
@@ -110,13 +91,24 @@ JOIN pipelines l ON l.pipeline = s.pipeline
 WHERE s.due_at IS NOT NULL AND coalesce(s.ended_at, s.due_at + 1) > s.due_at;
 
 -- name: measure_quality
--- Quality of phases that ended since a time, newest first.
+-- The lowest quality below 1 of each phase and customer among the flows in which the phase ended since
+-- a time, the lowest first. A newer flow of the same partition replaces an older one.
 -- scope: system (alert evaluator)
 SELECT p.pipeline, l.name, p.phase, p.overall_quality, p.partition, p.customer, c.customer_id
-FROM (SELECT * FROM phase_completion_log WHERE inserted_at >= :since
-    ORDER BY inserted_at DESC LIMIT :bound) AS p
+FROM (SELECT q.pipeline, q.phase, q.overall_quality, q.partition, q.customer,
+        row_number() OVER (PARTITION BY q.pipeline, q.phase, q.customer
+            ORDER BY q.overall_quality, q.completion_id) AS place
+    FROM phase_completion_log q
+    -- A count, because a join would read the whole log.
+    WHERE q.inserted_at >= :since AND q.overall_quality < 1 AND (
+        SELECT count(*) FROM phase_completion_log n
+        WHERE n.customer = q.customer AND n.pipeline = q.pipeline AND n.phase = q.phase
+            AND n.completed_at >= :since AND n.completion_id > q.completion_id
+            -- By the index of the phase: a partition may have many flows.
+            AND n.partition || '' = q.partition AND n.mode = q.mode
+            AND n.overall_quality IS NOT NULL) = 0) AS p
 JOIN pipelines l ON l.pipeline = p.pipeline JOIN customers c ON c.customer = p.customer
-WHERE p.overall_quality IS NOT NULL ORDER BY p.inserted_at DESC;
+WHERE p.place = 1 ORDER BY p.overall_quality, p.pipeline, p.phase, p.customer LIMIT :bound;
 
 -- name: measure_durations
 -- Mean time of flows and phases without a target that ended since a time.
@@ -176,13 +168,30 @@ FROM (SELECT * FROM overrides WHERE approved_at >= :since ORDER BY approved_at D
 JOIN pipelines l ON l.pipeline = o.pipeline;
 
 -- name: measure_limit_waits
--- Time since which runs and other requests have waited for limits.
+-- For each limit in use: since when runs and other requests have waited, the first of each queue.
 -- scope: system (alert evaluator)
-SELECT w.limit_id, l.name, l.customer, w.asked_at
-FROM (SELECT * FROM (SELECT limit_id, lined_at AS asked_at FROM run_limits WHERE is_waiting
-        LIMIT :bound) AS r
-    UNION ALL SELECT * FROM (SELECT limit_id, asked_at FROM limit_tickets LIMIT :bound) AS t) AS w
-JOIN limits l ON l.limit_id = w.limit_id;
+WITH RECURSIVE of_runs (id) AS (
+    SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting ORDER BY w.limit_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting AND w.limit_id > o.id
+        ORDER BY w.limit_id LIMIT 1)
+    FROM of_runs o WHERE o.id IS NOT NULL
+), of_requests (id) AS (
+    SELECT (SELECT t.limit_id FROM limit_tickets t ORDER BY t.limit_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.limit_id > o.id
+        ORDER BY t.limit_id LIMIT 1)
+    FROM of_requests o WHERE o.id IS NOT NULL
+)
+SELECT l.limit_id, l.name, l.customer,
+    (SELECT {{pg:CAST(json_agg}}{{lite:json_group_array}}(s.lined_at){{pg: AS text)}}
+        FROM (SELECT w.lined_at FROM run_limits w WHERE w.limit_id = l.limit_id AND w.is_waiting
+            ORDER BY w.level DESC, w.pass, w.run_id LIMIT :bound) AS s),
+    (SELECT {{pg:CAST(json_agg}}{{lite:json_group_array}}(s.asked_at){{pg: AS text)}}
+        FROM (SELECT t.asked_at FROM limit_tickets t WHERE t.limit_id = l.limit_id
+            ORDER BY t.ticket LIMIT :bound) AS s)
+FROM (SELECT id FROM of_runs UNION SELECT id FROM of_requests) AS o
+JOIN limits l ON l.limit_id = o.id;
 
 -- name: measure_sinks
 -- The audit sinks, how far the journal was shipped to each, and the last error.

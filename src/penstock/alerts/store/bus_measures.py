@@ -1,4 +1,4 @@
-"""Measurements of dead letters and deliveries over time: growth, failures, permissions."""
+"""Measurements of deliveries over time: failures, permissions, growth of backlogs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Final
 
 from penstock.alerts.fixes import (
     replay_deliveries,
-    replay_origin,
     replay_runs,
     resume_deliveries,
 )
@@ -31,29 +30,8 @@ PERMISSION_ERRORS: Final = (
 
 
 def measure_deliveries(tx: Tx, now: Micros) -> list[Measurement]:
-    """Measure growth of dead letters and backlogs, failed deliveries and missing permissions."""
-    return [*_growth(tx), *_failures(tx, now), *_permissions(tx, now), *_backlogs(tx, now)]
-
-
-def _growth(tx: Tx) -> list[Measurement]:
-    rows = tx.rows("measure_dead_letter_growth", {"window_us": RECENT_US, "bound": BOUND})
-    found = []
-    for subscription, processor, name, pipeline, died, resolved in rows:
-        is_delivery = subscription is not None
-        shown = f"subscription {name}" if is_delivery else f"{pipeline}/{name}"
-        found.append(
-            Measurement(
-                metric="dead_letter_growth",
-                value=float(int(died) - int(resolved)),
-                subject_kind="subscription" if is_delivery else "processor",
-                subject=subscription if is_delivery else processor or 0,
-                name=shown,
-                pipeline=None if is_delivery else pipeline,
-                facts={"died": int(died), "resolved": int(resolved)},
-                fix=replay_origin(name if is_delivery else None, pipeline, name),
-            )
-        )
-    return found
+    """Measure failed deliveries, missing permissions and growth of backlogs."""
+    return [*_failures(tx, now), *_permissions(tx, now), *_backlogs(tx, now)]
 
 
 def _failures(tx: Tx, now: Micros) -> list[Measurement]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from penstock.access.store.registry import pipeline_list
 from penstock.alerts.fixes import fill_history, replay_phase
-from penstock.alerts.measures import Measurement
+from penstock.alerts.measures import LOW_QUALITY_PERCENT, Measurement
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, format_duration
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
@@ -29,6 +29,8 @@ FAILED_CHECKS_MIN: Final = 5
 """Minimum number of failed history checks for which a fix is searched."""
 RESULTS_MIN: Final = 10
 """Minimum number of results in six hours for a meaningful burn rate."""
+CUSTOMERS_MAX: Final = 20
+"""Customers of a phase that have an alert of their own about its quality."""
 MEAN_MIN: Final = 3
 SHOWN_US: Final = 10 * MINUTE
 """How long a missed target is shown after the flow has ended."""
@@ -70,24 +72,34 @@ def _late(tx: Tx, now: Micros) -> list[Measurement]:
 
 
 def _quality(tx: Tx, now: Micros) -> list[Measurement]:
+    """Measure the lowest quality of the last hour, for each phase and customer.
+
+    If more than CUSTOMERS_MAX customers of a phase are affected, its worst one stands for all.
+    """
+    groups: dict[tuple[int, str], list[Any]] = {}
+    for row in tx.rows("measure_quality", {"since": now - HOUR, "bound": BOUND}):
+        groups.setdefault((row[0], row[2]), []).append(row)
     found = []
-    seen: set[tuple[int, str]] = set()
-    rows = tx.rows("measure_quality", {"since": now - HOUR, "bound": BOUND})
-    for pipeline_key, name, phase, quality, partition, customer_key, customer in rows:
-        if (pipeline_key, phase) in seen:
-            continue
-        seen.add((pipeline_key, phase))
-        facts = {
-            "phase": phase, "partition": partition, "quality": f"{quality:.2f}",
-            "customer": customer,
-        }  # fmt: skip
-        found.append(
-            Measurement(
-                metric="quality_loss_percent", value=100 * (1 - float(quality)),
-                subject_kind="pipeline", subject=pipeline_key, name=name, pipeline=name,
-                customer_key=CustomerKey(customer_key), key=phase, facts=facts,
-            )
-        )  # fmt: skip
+    for (pipeline_key, phase), rows in sorted(groups.items()):
+        affected = sum(100 * (1 - float(row[3])) >= LOW_QUALITY_PERCENT for row in rows)
+        is_many = affected > CUSTOMERS_MAX
+        for _, name, _, quality, partition, customer_key, customer in rows[
+            : 1 if is_many else CUSTOMERS_MAX
+        ]:
+            facts = {
+                "phase": phase, "partition": partition, "quality": f"{quality:.2f}",
+                "customer": customer, "customers": affected,
+                "of_many": f" for {customer}, the lowest of {affected:,} customers" if is_many
+                else "",
+            }  # fmt: skip
+            found.append(
+                Measurement(
+                    metric="quality_loss_percent", value=100 * (1 - float(quality)),
+                    subject_kind="pipeline", subject=pipeline_key, name=name, pipeline=name,
+                    customer_key=None if is_many else CustomerKey(customer_key),
+                    key=phase if is_many else f"{phase}:{customer}", facts=facts,
+                )
+            )  # fmt: skip
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from penstock.alerts.measures import Measurement
@@ -10,7 +11,8 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
 from penstock.runs.durations import quantile
 
-BOUND: Final = 5_000
+BOUND: Final = 1_000
+"""Runs, and other requests, of a limit that are measured."""
 
 
 def measure_shipping(tx: Tx, now: Micros) -> list[Measurement]:
@@ -30,15 +32,18 @@ def measure_shipping(tx: Tx, now: Micros) -> list[Measurement]:
 
 def measure_limits(tx: Tx, now: Micros) -> list[Measurement]:
     """Measure how long runs and other requests have waited for limits."""
-    waits: dict[tuple[int, str, int | None], list[Micros]] = {}
-    for limit_id, name, customer, asked_at in tx.rows("measure_limit_waits", {"bound": BOUND}):
-        waits.setdefault((limit_id, name, customer), []).append(max(0, now - asked_at))
-    return [
-        Measurement(
-            metric="limit_wait_minutes", value=quantile(sorted(found), 0.95) / MINUTE,
-            subject_kind="limit", subject=limit_id, name=name,
-            customer_key=CustomerKey(customer) if customer else None,
-            facts={"waiting": len(found)},
-        )
-        for (limit_id, name, customer), found in sorted(waits.items(), key=lambda one: one[0][0])
-    ]  # fmt: skip
+    found = []
+    rows = tx.rows("measure_limit_waits", {"bound": BOUND})
+    for limit_id, name, customer, *lines in sorted(rows, key=lambda row: row[0]):
+        waits = sorted(max(0, now - at) for line in lines for at in json.loads(line or "[]"))
+        if not waits:
+            continue
+        found.append(
+            Measurement(
+                metric="limit_wait_minutes", value=quantile(waits, 0.95) / MINUTE,
+                subject_kind="limit", subject=limit_id, name=name,
+                customer_key=CustomerKey(customer) if customer else None,
+                facts={"waiting": len(waits)},
+            )
+        )  # fmt: skip
+    return found

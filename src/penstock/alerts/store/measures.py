@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +21,8 @@ from penstock.core.naming import EXTERNAL_POOL, CustomerKey, is_http_pool
 from penstock.db.store import Tx, one
 
 BOUND: Final = 10_000
+ORIGIN_BOUND: Final = 100
+"""Dead letters of an origin that are counted, in addition to recent ones."""
 SAMPLE: Final = 500
 """Number of runs at the head of a pool's queue that determine its waiting time."""
 RECENT_US: Final = 10 * MINUTE
@@ -92,43 +95,79 @@ def rules_read(tx: Tx) -> dict[str, tuple[str, list[str], str]]:
     }
 
 
+class _Origin(NamedTuple):
+    """Open dead letters of a subscription or processor."""
+
+    subscription: int | None
+    processor: int | None
+    total: int
+    """At most ORIGIN_BOUND, unless more are recent."""
+    oldest_at: Micros
+    recent: int
+    customers: set[int]
+
+
 def _dead_letters(tx: Tx, now: Micros) -> list[Measurement]:
-    oldest = tx.rows("measure_dead_letters", {"bound": BOUND})
-    if not oldest:
+    origins = _origins(tx, now)
+    if not origins:
         return []
-    recent = tx.rows("measure_recent_dead_letters", {"window_us": RECENT_US, "bound": BOUND})
-    fresh = {(row[0], row[1]): int(row[2]) for row in recent}
-    subscriptions = sorted({row[0] for row in oldest if row[0] is not None})
+    params = {"since": now - RECENT_US, "bound": BOUND}
+    resolved = {
+        (row[0], row[1]): int(row[2]) for row in tx.rows("measure_resolved_dead_letters", params)
+    }
+    subscriptions = sorted(
+        {origin.subscription for origin in origins if origin.subscription is not None}
+    )
     names: dict[int, str] = dict(tx.rows("measure_subscription_names", {"ids": subscriptions}))
-    processors = sorted({row[1] for row in oldest if row[0] is None and row[1] is not None})
+    processors = sorted({origin.processor for origin in origins if origin.processor is not None})
     owners = {
         key: (pipeline, name)
         for key, pipeline, name in tx.rows("measure_names", {"ids": processors})
     }
     found = []
-    for subscription, processor, count, died_at, low, high in oldest:
-        is_delivery = subscription is not None
-        pipeline, name = owners.get(processor, (None, "unknown"))
-        shown = f"subscription {names.get(subscription)}" if is_delivery else f"{pipeline}/{name}"
-        newest = fresh.get((subscription, processor), 0)
-        facts = {"count": int(count), "recent": newest}
-        for metric, value in (
-            ("dead_letter_age_minutes", (now - died_at) / MINUTE),
-            ("recent_dead_letters", float(newest)),
-        ):
-            found.append(
-                Measurement(
-                    metric=metric,
-                    value=value,
-                    subject_kind="subscription" if is_delivery else "processor",
-                    subject=subscription if is_delivery else processor or 0,
-                    name=shown,
-                    customer_key=CustomerKey(low) if low == high and low else None,
-                    pipeline=None if is_delivery else pipeline,
-                    facts=facts,
-                    fix=replay_origin(names.get(subscription), pipeline, name),
-                )
+    for origin in origins:
+        pipeline, name = owners.get(origin.processor, (None, "unknown"))
+        shown = f"{pipeline}/{name}"
+        if origin.subscription is not None:
+            shown = f"subscription {names.get(origin.subscription)}"
+        gone = resolved.get((origin.subscription, origin.processor), 0)
+        more = "at least " if origin.total >= ORIGIN_BOUND else ""
+        sizes = {"count": origin.total, "recent": origin.recent, "more": more}
+        metrics: list[tuple[str, float, dict[str, Any]]] = [
+            ("dead_letter_age_minutes", (now - origin.oldest_at) / MINUTE, sizes),
+            ("recent_dead_letters", float(origin.recent), sizes),
+        ]
+        if origin.recent > gone:
+            growth = {"died": origin.recent, "resolved": gone}
+            metrics.append(("dead_letter_growth", float(origin.recent - gone), growth))
+        customer = min(origin.customers) if len(origin.customers) == 1 else 0
+        found += [
+            Measurement(
+                metric=metric,
+                value=value,
+                subject_kind="processor" if origin.subscription is None else "subscription",
+                subject=origin.subscription or origin.processor or 0,
+                name=shown,
+                customer_key=CustomerKey(customer) if customer else None,
+                pipeline=pipeline,
+                facts=facts,
+                fix=replay_origin(names.get(origin.subscription or 0), pipeline, name),
             )
+            for metric, value, facts in metrics
+        ]
+    return found
+
+
+def _origins(tx: Tx, now: Micros) -> list[_Origin]:
+    """Return the origins of open dead letters."""
+    found = []
+    params = {"since": now - RECENT_US, "bound": ORIGIN_BOUND, "recent_bound": BOUND}
+    for subscription, processor, *sums in tx.rows("measure_dead_letters", params):
+        (count, oldest_at, low, high), (recent, _, *newer) = (json.loads(text) for text in sums)
+        if count:
+            customers = {key for key in (low, high, *newer) if key is not None}
+            total = max(count, recent)
+            found.append(_Origin(subscription, processor, total, oldest_at, recent, customers))
     return found
 
 
@@ -174,7 +213,8 @@ def _runs(tx: Tx, now: Micros) -> list[Measurement]:
     ended = {state: int(n) for state, n in tx.rows("measure_ended_runs", {"since": since})}
     failed = sum(ended.get(state, 0) for state in ("FAILED", "TIMEOUT"))
     total = failed + ended.get("COMPLETED", 0)
-    late = int(one(tx.rows("measure_sla_breaches", {"since": now // DAY * DAY}))[0])
+    today = {"since": now // DAY * DAY, "bound": BOUND}
+    late = int(one(tx.rows("measure_sla_breaches", today))[0])
     found = [
         Measurement(metric="overtime_runs", value=float(overtime), fix=restart_run(late_run)),
         Measurement(metric="unstoppable_runs", value=float(unstoppable), fix=restart_run(deaf_run)),

@@ -70,6 +70,7 @@ def _budgets(tx: Tx, now: Micros) -> list[Measurement]:
             "pipeline": row.name if row.scope == "pipeline" else None,
             "facts": {
                 "used": f"{row.used:,.2f}", "amount": f"{row.amount:,.2f}", "period": row.period,
+                "scope": row.scope, "owner": row.name,
             },
         }  # fmt: skip
         if row.stopped_at is not None:

@@ -383,6 +383,7 @@ def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) 
 
     It is resolved an hour after the last such message (`alert_resolve_healthy`).
     """
+    reason = " ".join(_error_text(nack).split())
     alert_open(
         tx,
         NewAlert(
@@ -392,7 +393,7 @@ def _open_configuration_alert(tx: Tx, sub: SubscriptionRow, nack: DeliveryNack) 
             customer_key=sub.customer_key or None,
             subject_kind="subscription",
             subject=sub.subscription_key,
-            message=f"A consumer of subscription {sub.name} is misconfigured: {_error_text(nack)}",
+            message=f"A consumer of subscription {sub.name} is misconfigured: {reason}",
             detail={
                 "subscription": sub.name,
                 "error_type": nack.error_type,

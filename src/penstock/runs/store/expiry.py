@@ -42,6 +42,7 @@ def run_expire_many(tx: Tx, ids: Sequence[int]) -> int:
                 severity="HIGH",
                 subject_kind="pipeline",
                 subject=pipeline_key,
+                pipeline=pipeline,
                 message=f"{runs} of pipeline {pipeline} expired before they were started: "
                 f"penstock runs list --pipeline {pipeline} --state EXPIRED",
                 detail={

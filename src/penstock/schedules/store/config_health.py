@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 
 from penstock.audit.rows import NewAlert
@@ -80,6 +81,7 @@ def _common_causes(tx: Tx, run_ids: Sequence[int]) -> set[int]:
                 customer_key=owner,
                 subject_kind="pipeline",
                 subject=pipeline_key,
+                pipeline=group.pipeline,
                 message=cause_message(group),
                 detail={
                     "pipeline": group.pipeline,
@@ -88,7 +90,7 @@ def _common_causes(tx: Tx, run_ids: Sequence[int]) -> set[int]:
                     "warehouse": group.warehouse,
                     "configs": group.failing,
                     "fix": f"penstock dlq replay --pipeline {group.pipeline} "
-                    f"--error {group.error_type} --dry-run",
+                    f"--error {shlex.quote(group.error_type)} --dry-run",
                 },
             ),
         )
