@@ -227,6 +227,53 @@ def test_test_messages(harness: Harness) -> None:
     assert (dead.state, dead.attempts, dead.last_error) == ("dead", 1, "slack: HTTP 404")
 
 
+def test_a_process_without_channels(harness: Harness) -> None:
+    """It leaves changes to processes that declare channels, also while none of these runs."""
+    got = Recorder()
+    worker = sender(harness.store, declared({}), Recorder())
+    scheduler = sender(harness.store, declared({"pager": PAGER}), got)
+    scheduler.run_once()
+    open_alert(harness.store, "down", severity="CRITICAL")
+    passes(worker, harness.clock, 23 * 3_600, 600)
+    assert harness.sql("SELECT count(*) FROM alert_changes") == [(1,)]
+    settle(scheduler, harness.clock)
+    assert got.kinds("pager") == ["opened"]
+
+
+def test_nobody_declares_channels(harness: Harness) -> None:
+    """Changes do not accumulate if no process has declared channels for a day."""
+    worker = sender(harness.store, declared({}), Recorder())
+    open_alert(harness.store, "never")
+    passes(worker, harness.clock, 120)
+    assert harness.sql("SELECT count(*) FROM alert_changes") == [(0,)]
+    sender(harness.store, declared({"pager": PAGER}), Recorder()).run_once()
+    open_alert(harness.store, "no longer")
+    passes(worker, harness.clock, 25 * 3_600, 600)
+    assert harness.sql("SELECT count(*) FROM alert_changes") == [(0,)]
+
+
+def test_processes_with_different_channels(harness: Harness) -> None:
+    """The one that declares all channels routes; without it, another one does a minute later."""
+    old, new = Recorder(), Recorder()
+    before = sender(harness.store, declared({"chat": SLACK}), old)
+    after = sender(harness.store, declared({"chat": SLACK, "pager": PAGER}), new)
+    after.run_once()
+    open_alert(harness.store, "both run")
+    harness.clock.advance(30 * SECOND)
+    before.run_once()
+    after.run_once()
+    assert (new.kinds("chat"), new.kinds("pager")) == (["opened"], ["opened"])
+    open_alert(harness.store, "one runs")
+    passes(before, harness.clock, 60)
+    assert old.sent == []
+    passes(before, harness.clock, 10)
+    assert old.kinds("chat") == ["opened"]
+    harness.clock.advance(10 * MINUTE)
+    open_alert(harness.store, "the other one is gone")
+    passes(before, harness.clock, 10)
+    assert old.kinds("chat") == ["opened", "opened"]
+
+
 def test_changes_wait_for_their_group(harness: Harness) -> None:
     """Changes are reported together once the first has waited five seconds."""
     got = Recorder()

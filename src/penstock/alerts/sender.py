@@ -1,7 +1,8 @@
 """The alert sender: turns changes of alerts into notices and sends them through channels.
 
-Any number of processes may run it. One transaction at a time reads changes; a channel is leased by
-one process at a time and its notices leave in order. A notice is sent outside any transaction, and
+Any number of processes may run it. A process without channels leaves changes to those that declare
+some; one that lacks a channel that another process declares leaves them to it for a minute. One
+transaction at a time reads changes; a channel is leased by one process at a time and its notices leave in order. A notice is sent outside any transaction, and
 its result is stored in the transaction that leases the next one: after a crash before that, it is
 sent again under the same id. A channel that fails is tried again within a minute and never delays
 others; it is itself an alert, and its fallback sends what has waited for a minute.
@@ -19,11 +20,12 @@ from penstock.access.store.registry import customer_get
 from penstock.alerts.channels.delivery import Deliver, NoticeRefused, target_of
 from penstock.alerts.declared import AlertSettings, ChannelSpec
 from penstock.alerts.routing import CHANNEL_RULE, Routing, notices_for
-from penstock.alerts.rows import LeasedNotice
+from penstock.alerts.rows import UNDECLARED_US, LeasedNotice, SenderWork
 from penstock.alerts.store.notices import (
     changes_take,
     channel_lease,
     channels_declare,
+    channels_declared,
     channels_health,
     channels_notified,
     notice_dead,
@@ -55,7 +57,10 @@ RETRY_MIN_US: Final = 2 * SECOND
 RETRY_MAX_US: Final = MINUTE
 FALLBACK_US: Final = MINUTE
 GIVE_UP_US: Final = 24 * HOUR
+"""How long notices wait for a channel, and changes for a process that declares channels."""
 DECLARE_US: Final = MINUTE
+OTHERS_US: Final = MINUTE
+"""How long changes are left to processes with channels that this process does not declare."""
 NOTICE_TRIES_MAX: Final = 5
 """Maximum attempts of a notice that a working channel rejects."""
 
@@ -103,9 +108,9 @@ class AlertSender:
     def run_once(self) -> SenderCounts:
         """Route changes and send due notices; return counts."""
         changes = notices = moved = dead = 0
-        work = self._store.read(sender_work)
-        if work.has_changes or work.has_silences or self._is_due(work.now):
-            changes, notices = self._store.write(self._route)
+        work, wait_us = self._store.read(self._look)
+        if wait_us is not None or work.has_silences or self._is_due(work.now):
+            changes, notices = self._store.write(lambda tx: self._route(tx, wait_us))
         if work.has_notices:
             moved, dead = self._store.write(self._upkeep)
         channels = sorted(self._settings.channels.items()) if work.has_notices or notices else []
@@ -129,12 +134,29 @@ class AlertSender:
             self._pool.shutdown()
         return True
 
-    def _route(self, tx: Tx) -> tuple[int, int]:
+    def _look(self, tx: Tx) -> tuple[SenderWork, Micros | None]:
+        """Return the pending work, and for how long changes wait before this process routes them.
+
+        None if there are none, or other processes route them.
+        """
+        work = sender_work(tx)
+        if not work.has_changes:
+            return work, None
+        others = channels_declared(tx)
+        for name in self._settings.channels:
+            others.pop(name, None)
+        last = max(others.values(), default=0)
+        if not self._settings.channels:
+            return work, None if last > work.now - GIVE_UP_US else OTHERS_US
+        is_partial = last > work.now - UNDECLARED_US
+        return work, self._group_us + (OTHERS_US if is_partial else 0)
+
+    def _route(self, tx: Tx, wait_us: Micros | None) -> tuple[int, int]:
         """Turn changes into notices; return the number of both."""
         self._declare(tx)
         self._open_windows(tx)
         silences_refresh(tx)
-        changes = changes_take(tx, CHANGES_MAX, self._group_us)
+        changes = [] if wait_us is None else changes_take(tx, CHANGES_MAX, wait_us)
         if not changes:
             return 0, 0
         ids = sorted({change.alert_id for change in changes})

@@ -196,6 +196,11 @@ SELECT batch.name, batch.kind, batch.target, batch.routes, batch.fallback, {{now
 WHERE true ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, target = excluded.target,
     routes = excluded.routes, fallback = excluded.fallback, declared_at = excluded.declared_at;
 
+-- name: alert_channels_declared
+-- When each channel was last declared by a running process.
+-- scope: system (alert sender)
+SELECT name, declared_at FROM alert_channels;
+
 -- name: alert_channel_list
 -- Channels by name, with their waiting and abandoned notices.
 -- scope: system (operators)

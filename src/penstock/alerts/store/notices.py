@@ -85,6 +85,11 @@ def channels_declare(
         tx.run("alert_channel_declare", None, rows)
 
 
+def channels_declared(tx: Tx) -> dict[str, int]:
+    """Return when a process last declared each channel, by name."""
+    return {name: int(at) for name, at in tx.rows("alert_channels_declared")}
+
+
 def channel_list(tx: Tx) -> list[ChannelRow]:
     """Return the channels by name."""
     return [ChannelRow._make(row) for row in tx.rows("alert_channel_list")]
