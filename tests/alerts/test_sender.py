@@ -60,6 +60,20 @@ def test_alerts_of_one_rule_share_a_notice(harness: Harness) -> None:
     assert [len(s.alerts) for s in got.sent if s.channel == "pager"] == [1] * 31
 
 
+def test_more_alerts_than_a_notice_holds(harness: Harness) -> None:
+    """Every alert of a pass reaches the channel, a hundred in each notice."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    for number in range(250):
+        open_alert(harness.store, f"k{number}")
+    settle(one, harness.clock)
+    settle(one, harness.clock)
+    assert [len(s.alerts) for s in got.sent] == [100, 100, 50]
+    assert len({alert for s in got.sent for alert in s.alerts}) == 250
+    listed = harness.client.alerts.notices().items
+    assert sorted(n.alerts for n in listed) == [50, 100, 100]
+
+
 def test_routes(harness: Harness) -> None:
     """Routes choose by severity, rule, customer and pipeline; an end follows its beginning."""
     got = Recorder()

@@ -2,10 +2,11 @@
 
 Any number of processes may run it. A process without channels leaves changes to those that declare
 some; one that lacks a channel that another process declares leaves them to it for a minute. One
-transaction at a time reads changes; a channel is leased by one process at a time and its notices leave in order. A notice is sent outside any transaction, and
-its result is stored in the transaction that leases the next one: after a crash before that, it is
-sent again under the same id. A channel that fails is tried again within a minute and never delays
-others; it is itself an alert, and its fallback sends what has waited for a minute.
+transaction at a time reads changes; a channel is leased by one process at a time and its notices
+leave in order. A notice is sent outside any transaction, and its result is stored in the
+transaction that leases the next one: after a crash before that, it is sent again under the same id.
+A channel that fails is tried again within a minute and never delays others; it is itself an alert,
+and its fallback sends what has waited for a minute.
 """
 
 from __future__ import annotations
@@ -166,9 +167,8 @@ class AlertSender:
             notified=channels_notified(tx, ids),
         )
         plans = notices_for(changes, known)
-        for plan in plans:
-            notice_put(tx, plan.channel, plan.kind, plan.grouping, plan.items)
-        return len(changes), len(plans)
+        made = [notice_put(tx, one.channel, one.kind, one.grouping, one.items) for one in plans]
+        return len(changes), sum(made)
 
     def _is_due(self, now: Micros) -> bool:
         """Return whether it is time to store the declarations and check maintenance windows."""

@@ -24,7 +24,7 @@ from penstock.alerts.rows import (
 from penstock.db.store import Tx, first, one
 
 GROUP_MAX = 100
-"""Alerts in one notice."""
+"""Maximum number of alerts in one notice; more of one rule are several notices."""
 
 
 def sender_work(tx: Tx) -> SenderWork:
@@ -57,10 +57,20 @@ def channels_notified(tx: Tx, ids: Sequence[int]) -> dict[int, set[str]]:
 def notice_put(
     tx: Tx, channel: str, kind: str, grouping: str, items: Sequence[tuple[int, str, str, int]]
 ) -> int:
-    """Add alerts to the newest notice of the group if it can still change, else to a new one.
+    """Add alerts to the newest notice of the group if it can still change, else to new ones.
 
-    items: alert id, severity, message and time of each.
+    items: alert id, severity, message and time of each. Returns the number of notices: one, or as
+    many as the alerts fill.
     """
+    parts = [items[at : at + GROUP_MAX] for at in range(0, len(items), GROUP_MAX)] or [items]
+    for part in parts:
+        _part_put(tx, channel, kind, grouping, part)
+    return len(parts)
+
+
+def _part_put(
+    tx: Tx, channel: str, kind: str, grouping: str, items: Sequence[tuple[int, str, str, int]]
+) -> None:
     params = {"channel": channel, "grouping": grouping}
     last = first(tx.rows("alert_notice_last", params))
     is_open = last is not None and last[1] == kind and last[2] == 0
@@ -70,7 +80,6 @@ def notice_put(
         notice_id = int(one(tx.rows("alert_notice_put", {**params, "kind": kind}))[0])
     if items:
         tx.run("alert_notice_items_put", {"notice_id": notice_id}, list(items))
-    return notice_id
 
 
 def channels_declare(
