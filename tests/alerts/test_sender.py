@@ -20,6 +20,7 @@ from tests.alerts.kit import (
     open_alert,
     passes,
     sender,
+    set_back,
     settle,
 )
 from tests.kits.client_harness import Harness
@@ -224,6 +225,23 @@ def test_given_up_after_a_day(harness: Harness) -> None:
     one.run_once()
     kinds = Counter(n.state for n in harness.client.alerts.notices().items)
     assert kinds["dead"] >= 1
+
+
+def test_the_clock_is_set_back(harness: Harness) -> None:
+    """Changes, and pauses of channels, from before the correction delay no notice."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK, "mail": MAIL}), got)
+    harness.clock.advance(6 * HOUR)
+    got.down["chat"] = NoticeRefused("slack: HTTP 429", after_s=3_600)
+    open_alert(harness.store, "before")
+    settle(one, harness.clock)
+    open_alert(harness.store, "during")
+    set_back(harness.clock, 6 * HOUR)
+    got.down.clear()
+    open_alert(harness.store, "after", severity="CRITICAL")
+    passes(one, harness.clock, 30)
+    sent = {key: {a for s in got.sent if s.channel == key for a in s.alerts} for key in got.names()}
+    assert {key: len(alerts) for key, alerts in sent.items()} == {"chat": 3, "mail": 3}
 
 
 def test_test_messages(harness: Harness) -> None:

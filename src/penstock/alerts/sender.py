@@ -56,6 +56,8 @@ NOTICES_MAX: Final = 20
 TRIES_BEFORE_ALERT: Final = 3
 RETRY_MIN_US: Final = 2 * SECOND
 RETRY_MAX_US: Final = MINUTE
+PAUSE_MAX_US: Final = HOUR
+"""Longest pause that a channel can ask for."""
 FALLBACK_US: Final = MINUTE
 GIVE_UP_US: Final = 24 * HOUR
 """How long notices wait for a channel, and changes for a process that declares channels."""
@@ -172,7 +174,8 @@ class AlertSender:
 
     def _is_due(self, now: Micros) -> bool:
         """Return whether it is time to store the declarations and check maintenance windows."""
-        return self._declared_at is None or now >= self._declared_at + DECLARE_US
+        last = self._declared_at
+        return last is None or not last <= now < last + DECLARE_US
 
     def _declare(self, tx: Tx) -> None:
         now = tx.now()
@@ -229,7 +232,7 @@ class AlertSender:
     def _serve(self, name: str, spec: ChannelSpec) -> tuple[int, int]:
         """Send the waiting notices of a channel, in order; return how many were sent and failed."""
         sent = failed = 0
-        notice = self._store.write(lambda tx: channel_lease(tx, name, LEASE_US))
+        notice = self._store.write(lambda tx: channel_lease(tx, name, LEASE_US, PAUSE_MAX_US))
         while notice is not None:
             error = self._attempt(spec, notice)
             sent, failed = sent + (error is None), failed + (error is not None)
@@ -274,7 +277,8 @@ class AlertSender:
         """Return the time until the next attempt: 2 s, doubled up to a minute."""
         wait = min(RETRY_MAX_US, RETRY_MIN_US * 2 ** min(failures, 10))
         wait = int(wait * (0.75 + 0.25 * self._jitter()))
-        return wait if error.after_s is None else max(wait, int(min(error.after_s, 3_600) * SECOND))
+        after = 0 if error.after_s is None else int(error.after_s * SECOND)
+        return max(wait, min(after, PAUSE_MAX_US))
 
     def _alert(
         self,

@@ -37,10 +37,13 @@ def changes_take(tx: Tx, most: int, wait_us: int) -> list[AlertChange]:
     """Delete and return the changes to report, in order.
 
     Returns none before the oldest has waited for `wait_us`, so that alerts with one cause share a
-    notice, or while another transaction routes changes.
+    notice, or while another transaction routes changes. One whose time is further ahead is from
+    before the clock was set back, and does not wait.
     """
     oldest, now = one(tx.rows("alert_changes_oldest"))
-    if oldest is None or oldest > now - wait_us or not one(tx.rows("alert_sender_lock"))[0]:
+    if oldest is None or now - wait_us < oldest <= now + wait_us:
+        return []
+    if not one(tx.rows("alert_sender_lock"))[0]:
         return []
     rows = tx.rows("alert_changes_take", {"n": most})
     return sorted(AlertChange._make(row) for row in rows)
@@ -112,9 +115,13 @@ def channels_health(tx: Tx) -> dict[str, ChannelHealth]:
     }
 
 
-def channel_lease(tx: Tx, name: str, lease_us: int) -> LeasedNotice | None:
-    """Lease a channel and its next notice; None if it has none, is leased, or must wait."""
-    row = first(tx.rows("alert_channel_lease", {"name": name, "lease_us": lease_us}))
+def channel_lease(tx: Tx, name: str, lease_us: int, pause_us: int) -> LeasedNotice | None:
+    """Lease a channel and its next notice; None if it has none, is leased, or must wait.
+
+    pause_us: longest time that a channel waits after a failure.
+    """
+    params = {"name": name, "lease_us": lease_us, "pause_us": pause_us}
+    row = first(tx.rows("alert_channel_lease", params))
     return None if row is None else _next(tx, name, int(row[0]), int(row[1]))
 
 
@@ -187,11 +194,6 @@ def notice_get(tx: Tx, notice_id: int) -> NoticeRow | None:
     """Return one notice."""
     row = first(tx.rows("alert_notice_get", {"notice_id": notice_id}))
     return None if row is None else NoticeRow._make(row)
-
-
-def counter_take_due(tx: Tx, name: str, interval_us: int) -> bool:
-    """Return whether an interval has passed since the last True, over all processes."""
-    return bool(tx.rows("counter_take_due", {"name": name, "interval_us": interval_us}))
 
 
 def _extend(tx: Tx, notice: LeasedNotice, lease_us: int) -> LeasedNotice | None:
