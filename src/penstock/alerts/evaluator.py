@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from penstock.alerts.built_in.rule import Rule
 from penstock.alerts.catalog import declared_rows
 from penstock.alerts.measures import Measurement
-from penstock.alerts.rules import Evaluation, Firing, evaluate
+from penstock.alerts.rules import Evaluation, Firing, evaluate, is_in_python
 from penstock.alerts.store.bus_measures import SAMPLE_EVERY, backlogs_sample
 from penstock.alerts.store.measures import (
     conditions_keep,
@@ -152,7 +152,9 @@ class AlertEvaluator:
     def _read(self, tx: Tx) -> _Known:
         rules = [*(rule.name for rule in self._rules), STOPPED_RULE]
         return _Known(
-            measured=measure(tx), since=conditions_read(tx), alerts=open_alerts(tx, rules)
+            measured=measure(tx),
+            since={key: at for key, at in conditions_read(tx).items() if not is_in_python(key)},
+            alerts=open_alerts(tx, rules),
         )
 
     def _apply(self, tx: Tx, plan: _Plan, started: Micros, *, is_due: bool) -> bool:
