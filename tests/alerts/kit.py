@@ -63,7 +63,7 @@ def declared(channels: Mapping[str, Any], **more: Any) -> AlertSettings:
 
 def sender(store: Transactions, settings: AlertSettings, deliver: Recorder) -> AlertSender:
     """Return a sender that works in the calling thread."""
-    return AlertSender(store, settings, deliver, jitter=lambda: 1.0, threads=0)
+    return AlertSender(store, settings, deliver, jitter=lambda: 1.0, is_threaded=False)
 
 
 def alert(key: str = "k", **fields: Any) -> NewAlert:

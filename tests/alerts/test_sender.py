@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from penstock.alerts.channels.delivery import NoticeRefused
+from penstock.alerts.declared import ChannelSpec
 from penstock.alerts.records import NewSilence
+from penstock.alerts.rows import LeasedNotice
+from penstock.alerts.sender import AlertSender
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.errors import StoreUnavailable
 from tests.alerts.kit import (
     MAIL,
     PAGER,
@@ -24,6 +30,14 @@ from tests.alerts.kit import (
     settle,
 )
 from tests.kits.client_harness import Harness
+
+WAIT = 60.0
+
+
+def idle(one: AlertSender, channel: str) -> None:
+    """Wait until no thread serves a channel."""
+    with one._ended:
+        assert one._ended.wait_for(lambda: channel not in one._busy, WAIT)
 
 
 def test_one_notice_per_change(harness: Harness) -> None:
@@ -198,6 +212,58 @@ def test_a_failing_channel_delays_no_other(harness: Harness) -> None:
     assert got.kinds("chat") == ["opened"]
 
 
+def test_a_slow_channel_delays_no_other(harness: Harness) -> None:
+    """While a channel takes its time, new changes are routed and other channels send them."""
+    got, entered, release = Recorder(), threading.Event(), threading.Event()
+
+    def deliver(spec: ChannelSpec, notice: LeasedNotice) -> None:
+        if notice.channel == "pager":
+            entered.set()
+            assert release.wait(WAIT)
+        got(spec, notice)
+
+    settings = declared({"pager": PAGER, "mail": MAIL})
+    one = AlertSender(harness.store, settings, deliver, jitter=lambda: 1.0)
+    for number in range(3):
+        open_alert(harness.store, f"k{number}", rule=f"r{number}")
+        settle(one, harness.clock)
+        idle(one, "mail")
+        assert got.kinds("mail") == ["opened"] * (number + 1)
+    assert entered.wait(WAIT)
+    assert got.kinds("pager") == []
+    assert not one.drain(0)  # the process stops in time, although a channel hangs
+    release.set()
+    assert one.drain(WAIT)
+    assert got.kinds("pager") == ["opened"]  # and nothing more is sent
+    settle(one, harness.clock)
+    assert one.drain(WAIT)
+    assert len(got.sent) == 4
+    waiting = {row.channel: row.waiting for row in harness.client.alerts.channels()}
+    assert waiting == {"pager": 2, "mail": 0}
+
+
+def test_a_thread_that_cannot_store_a_result(harness: Harness) -> None:
+    """The lease lapses, and the notice is sent again under the same id."""
+    got = Recorder()
+    one = AlertSender(harness.store, declared({"chat": SLACK}), got, jitter=lambda: 1.0)
+    broken = pytest.MonkeyPatch()
+
+    def refuse(*_: Any) -> Any:
+        raise StoreUnavailable
+
+    got.on_sent = lambda: broken.setattr(harness.store, "write", refuse)
+    open_alert(harness.store)
+    settle(one, harness.clock)
+    idle(one, "chat")
+    broken.undo()
+    got.on_sent = lambda: None
+    settle(one, harness.clock)
+    assert one.drain(WAIT)
+    assert len(got.sent) == 2
+    assert len({s.notice_id for s in got.sent}) == 1
+    assert [n.state for n in harness.client.alerts.notices().items] == ["sent"]
+
+
 def test_one_refused_notice(harness: Harness) -> None:
     """A notice that a channel refuses for its content is abandoned; it can be sent again."""
     got = Recorder()
@@ -272,7 +338,7 @@ def test_a_process_without_channels(harness: Harness) -> None:
     assert got.kinds("pager") == ["opened"]
 
 
-def test_nobody_declares_channels(harness: Harness) -> None:
+def test_no_process_declares_channels(harness: Harness) -> None:
     """Changes do not accumulate if no process has declared channels for a day."""
     worker = sender(harness.store, declared({}), Recorder())
     open_alert(harness.store, "never")

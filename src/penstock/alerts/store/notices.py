@@ -130,23 +130,22 @@ def notice_sent(
 ) -> LeasedNotice | None:
     """Record that a notice was sent; return the next one, under the same lease.
 
-    is_last: end the lease instead, so that one channel does not delay a pass.
+    is_last: end the lease instead.
     """
     end = {"notice_id": notice.notice_id, "state": "sent", "error": None}
     tx.rows("alert_notice_end", end)
     tx.run("alert_channel_sent", {"name": notice.channel})
-    if is_last:
-        _free(tx, notice)
-        return None
-    return _extend(tx, notice, lease_us)
+    return _extend(tx, notice, lease_us, is_last=is_last)
 
 
-def notice_dead(tx: Tx, notice: LeasedNotice, error: str, lease_us: int) -> LeasedNotice | None:
-    """Abandon a notice; return the next one, under the same lease."""
+def notice_dead(
+    tx: Tx, notice: LeasedNotice, error: str, lease_us: int, *, is_last: bool
+) -> LeasedNotice | None:
+    """Abandon a notice; return the next one, under the same lease; `is_last` ends it instead."""
     end = {"notice_id": notice.notice_id, "state": "dead", "error": error}
     tx.rows("alert_notice_end", end)
     tx.run("alert_channel_error", {"name": notice.channel, "error": error})
-    return _extend(tx, notice, lease_us)
+    return _extend(tx, notice, lease_us, is_last=is_last)
 
 
 def notice_failed(tx: Tx, notice: LeasedNotice, error: str, delay_us: int) -> ChannelHealth | None:
@@ -196,7 +195,10 @@ def notice_get(tx: Tx, notice_id: int) -> NoticeRow | None:
     return None if row is None else NoticeRow._make(row)
 
 
-def _extend(tx: Tx, notice: LeasedNotice, lease_us: int) -> LeasedNotice | None:
+def _extend(tx: Tx, notice: LeasedNotice, lease_us: int, *, is_last: bool) -> LeasedNotice | None:
+    if is_last:
+        _free(tx, notice)
+        return None
     params = {"name": notice.channel, "token": notice.token, "lease_us": lease_us}
     if not tx.rows("alert_channel_extend", params):
         return None
