@@ -47,6 +47,10 @@ class Recorder:
         self.sent.append(Sent(notice.channel, notice.kind, notice.notice_id, alerts))
         self.on_sent()
 
+    def names(self) -> set[str]:
+        """Return the channels that accepted something."""
+        return {one.channel for one in self.sent}
+
     def kinds(self, channel: str) -> list[str]:
         """Return the changes that a channel reported, in order."""
         return [one.kind for one in self.sent if one.channel == channel]
@@ -59,7 +63,7 @@ def declared(channels: Mapping[str, Any], **more: Any) -> AlertSettings:
 
 def sender(store: Transactions, settings: AlertSettings, deliver: Recorder) -> AlertSender:
     """Return a sender that works in the calling thread."""
-    return AlertSender(store, settings, deliver, jitter=lambda: 1.0, threads=0)
+    return AlertSender(store, settings, deliver, jitter=lambda: 1.0, is_threaded=False)
 
 
 def alert(key: str = "k", **fields: Any) -> NewAlert:
@@ -86,6 +90,11 @@ def passes(one: AlertSender, clock: VirtualClock, seconds: int, step: int = 10) 
     for _ in range(0, seconds, step):
         clock.advance(step * SECOND)
         one.run_once()
+
+
+def set_back(clock: VirtualClock, us: int) -> None:
+    """Correct a clock that was fast, as a time server does."""
+    clock._now -= us
 
 
 def settle(one: AlertSender, clock: VirtualClock) -> None:

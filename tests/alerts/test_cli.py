@@ -20,7 +20,7 @@ def running(shell: Shell, got: Recorder) -> Iterator[AlertSender]:
     store = SqliteStore(shell.path)
     try:
         yield AlertSender(
-            store, declared({"chat": SLACK}), got, jitter=lambda: 1.0, threads=0, group_us=0
+            store, declared({"chat": SLACK}), got, jitter=lambda: 1.0, is_threaded=False, group_us=0
         )
     finally:
         store.close()

@@ -61,7 +61,7 @@ class MortalStore:
 
 
 def replica(store: Any, got: Recorder) -> AlertSender:
-    return AlertSender(store, SETTINGS, got, jitter=lambda: 1.0, threads=0)
+    return AlertSender(store, SETTINGS, got, jitter=lambda: 1.0, is_threaded=False)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

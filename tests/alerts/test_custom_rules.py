@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline
-from penstock.alerts.custom.custom_rules import CustomRules
-from penstock.core.clock import MINUTE
+from penstock.alerts.custom.custom_rules import FAILING_RULE, CustomRules
+from penstock.alerts.store.measures import conditions_keep
+from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import DeclarationError
+from tests.alerts.kit import open_alert
 from tests.alerts.test_drill import evaluator, fired
 from tests.kits.client_harness import Harness
 
@@ -59,6 +61,65 @@ def test_a_rule_in_python(harness: Harness) -> None:
     seen[0] = None
     advance(harness, services, 1)
     assert fired(harness, "stock_low") == []
+
+
+def test_a_rule_that_holds_beside_the_evaluator(harness: Harness) -> None:
+    """The evaluator of built-in rules leaves the conditions of rules in Python as they are."""
+    pipeline = Pipeline("shop")
+    pipeline.alert("many_open_flows", high=50, hold="10m")(lambda _: 100)
+    services, one = rules(harness, pipeline), evaluator(harness)
+    for minutes in (10, 2):
+        assert fired(harness, "many_open_flows") == []
+        for _ in range(4 * minutes):
+            harness.clock.advance(15 * SECOND)
+            services[0].run_once()
+            one.run_once()
+    assert len(fired(harness, "many_open_flows")) == 1
+
+
+def test_rules_of_the_same_name(harness: Harness) -> None:
+    """Each pipeline's rule is called, has its own alert, and fails for itself."""
+    shop, store = Pipeline("shop"), Pipeline("store")
+    values: dict[str, float] = {"shop": 0, "store": 5}
+    shop.alert("stale", high=1)(lambda _: values["shop"])
+    store.alert("stale", critical=2)(lambda _: values["store"])
+    service = CustomRules(harness.store, [shop, store], harness.client)
+
+    def step() -> list[tuple[str, str | None, str]]:
+        harness.clock.advance(MINUTE)
+        assert service.run_once() == 2
+        found = [*fired(harness, "stale"), *fired(harness, "alert_rule_failing")]
+        return sorted((a.rule, a.pipeline, a.severity) for a in found)
+
+    assert step() == [("stale", "store", "CRITICAL")]
+    values["shop"] = 1
+    assert step() == [("stale", "shop", "HIGH"), ("stale", "store", "CRITICAL")]
+    del values["store"]
+    failing = ("alert_rule_failing", "store", "MEDIUM")
+    assert step() == [failing, ("stale", "shop", "HIGH"), ("stale", "store", "CRITICAL")]
+    values["shop"] = 0
+    assert step() == [failing, ("stale", "store", "CRITICAL")]
+    values["store"] = 0
+    assert step() == []
+    (listed,) = [one for one in harness.client.alerts.rules() if one.rule == "stale"]
+    assert listed.severities == ["HIGH", "CRITICAL"]
+    assert "shop: HIGH" in listed.condition
+    assert "store: CRITICAL" in listed.condition
+
+
+def test_alerts_of_earlier_releases(harness: Harness) -> None:
+    """An alert whose key has no pipeline is resolved; if the condition holds, a new one opens."""
+    pipeline = Pipeline("shop")
+    pipeline.alert("stale", high=1)(lambda _: 5)
+    for key, rule in (("stale:pipeline:0", "stale"), ("alert_rule_failing:stale", FAILING_RULE)):
+        open_alert(harness.store, key, rule=rule)
+    conditions = [("stale:pipeline:0:custom:HIGH", "stale")]
+    harness.write(lambda tx: conditions_keep(tx, conditions, ()))
+    advance(harness, rules(harness, pipeline), 2)
+    assert [a.pipeline for a in fired(harness, "stale")] == ["shop"]
+    assert len(fired(harness, "stale", "resolved")) == 1
+    assert fired(harness, "alert_rule_failing") == []
+    assert harness.sql("SELECT count(*) FROM alert_conditions") == [(1,)]
 
 
 def test_a_function_that_raises(harness: Harness) -> None:

@@ -6,7 +6,7 @@ exists, and is resolved when the condition ends. A healthy day fires nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from penstock.bus.message import ErrorKind, Nack
 from penstock.cli.root import COMMANDS
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreUnavailable
+from penstock.detection.monitor import Monitor
+from penstock.flows.ladder.store import pass_take
 from penstock.flows.records import FlowRequest
 from penstock.runs.records import Submission
 from penstock.schedules.records import Config
 from tests.alerts.drills import DATA_DRILLS, Drill, publish, serve, subscribe
-from tests.alerts.kit import declared
+from tests.alerts.kit import declared, set_back
 from tests.kits.client_harness import Harness
 from tests.kits.commands import execute, perform
 
@@ -381,6 +383,29 @@ def test_an_unreachable_database(harness: Harness) -> None:
     assert fired(harness, "database_unreachable") == []
 
 
+def test_a_lost_connection_is_no_outage(harness: Harness) -> None:
+    """An error of a process that makes no pass is over with its next successful transaction."""
+    leader, other = evaluator(harness), evaluator(harness)
+    broken = pytest.MonkeyPatch()
+
+    def refuse(*_: Any) -> Any:
+        raise StoreUnavailable
+
+    leader.run_once()
+    broken.setattr(harness.store, "write", refuse)
+    with pytest.raises(StoreUnavailable):
+        other.run_once()
+    broken.undo()
+    for _ in range(20):
+        harness.clock.advance(STEP_US)
+        leader.run_once()
+        other.run_once()
+    for _ in range(4):
+        harness.clock.advance(STEP_US)
+        other.run_once()
+    assert fired(harness, "database_unreachable") == []
+
+
 def test_the_evaluator_stops(harness: Harness) -> None:
     """Other processes report that rules are no longer evaluated; the next pass resolves it."""
     watchdog = Watchdog(harness.store)
@@ -395,6 +420,81 @@ def test_the_evaluator_stops(harness: Harness) -> None:
     assert (alert.severity, alert.command) == ("CRITICAL", "penstock scheduler")
     one.run_once()
     assert fired(harness, "monitor_stopped") == []
+
+
+def test_every_evaluation_fails(harness: Harness) -> None:
+    """Passes that begin but never end count as stopped, also if none has ever ended."""
+
+    def broken() -> list[Measurement]:
+        raise RuntimeError("a measurement fails")
+
+    one, watchdog = evaluator(harness, local=broken), Watchdog(harness.store)
+    for step in range(8):
+        with pytest.raises(RuntimeError):
+            one.run_once()
+        assert watchdog.run_once() == (step > 4)
+        harness.clock.advance(STEP_US)
+    assert "its evaluation fails" in fired(harness, "monitor_stopped")[0].message
+
+
+def test_passes_longer_than_an_interval(harness: Harness) -> None:
+    """A pass is applied although another one has begun, unless that one was applied first."""
+    other = evaluator(harness)
+    during: list[Callable[[], Any]] = []
+
+    def slow() -> list[Measurement]:
+        harness.clock.advance(STEP_US)
+        for each in during:
+            each()
+        return []
+
+    one, watchdog = evaluator(harness, local=slow), Watchdog(harness.store)
+    fail(harness, 11)
+    during[:] = [lambda: harness.store.write(other._begin)]
+    for _ in range(8):
+        one.run_once()
+        harness.clock.advance(STEP_US)
+        assert not watchdog.run_once()
+    assert [a.severity for a in fired(harness, "dead_letters")] == ["CRITICAL"]
+    during[:] = [lambda: discard(harness), other.run_once]
+    one.run_once()  # it read the dead letters before they were discarded
+    assert fired(harness, "dead_letters") == []
+
+
+def test_the_clock_is_set_back(harness: Harness) -> None:
+    """Rules are evaluated, and conditions have to hold, as if the clock had never been fast."""
+    rules = {"waiting": {"metric": "ready_runs", "high": 1, "for": "2m"}}
+    one = AlertEvaluator(harness.store, rules_of(declared({}, rules=rules)), clock=harness.clock)
+    monitor, watchdog = Monitor(harness.store), Watchdog(harness.store)
+    harness.clock.advance(6 * HOUR)
+    assert one.run_once().measured
+    submit(harness, 1)
+    harness.clock.advance(STEP_US)
+    one.run_once()
+    monitor.run_once()
+    set_back(harness.clock, 6 * HOUR)
+    measured = 0
+    for _ in range(20):
+        harness.clock.advance(STEP_US)
+        measured += one.run_once().measured > 0
+        assert not watchdog.run_once()
+    assert measured >= 19
+    assert len(fired(harness, "waiting")) == 1
+    assert len(fired(harness, "clock_stepped")) == 1
+    assert harness.write(lambda tx: pass_take(tx, "monitor_at", 30 * SECOND))
+
+
+def test_the_evaluator_stops_and_the_clock_is_set_back(harness: Harness) -> None:
+    """The watchdog counts from when it first sees the time in the future."""
+    watchdog = Watchdog(harness.store)
+    harness.clock.advance(6 * HOUR)
+    evaluator(harness).run_once()
+    set_back(harness.clock, 6 * HOUR)
+    seen = []
+    for _ in range(6):
+        harness.clock.advance(STEP_US)
+        seen.append(watchdog.run_once())
+    assert seen == [False] * 5 + [True]
 
 
 def test_heartbeat(harness: Harness) -> None:

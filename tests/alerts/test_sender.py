@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from penstock.alerts.channels.delivery import NoticeRefused
+from penstock.alerts.declared import ChannelSpec
 from penstock.alerts.records import NewSilence
+from penstock.alerts.rows import LeasedNotice
+from penstock.alerts.sender import AlertSender
 from penstock.bus.message import ErrorKind, Nack
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.errors import StoreUnavailable
 from penstock.detection.finding import TREND_RULES, Finding
 from penstock.detection.store import findings_apply
 from tests.alerts.drills import publish, subscribe
@@ -24,9 +30,18 @@ from tests.alerts.kit import (
     open_alert,
     passes,
     sender,
+    set_back,
     settle,
 )
 from tests.kits.client_harness import Harness
+
+WAIT = 60.0
+
+
+def idle(one: AlertSender, channel: str) -> None:
+    """Wait until no thread serves a channel."""
+    with one._ended:
+        assert one._ended.wait_for(lambda: channel not in one._busy, WAIT)
 
 
 def test_one_notice_per_change(harness: Harness) -> None:
@@ -64,6 +79,20 @@ def test_alerts_of_one_rule_share_a_notice(harness: Harness) -> None:
     assert [len(s.alerts) for s in got.sent if s.channel == "pager"] == [1] * 31
 
 
+def test_more_alerts_than_a_notice_holds(harness: Harness) -> None:
+    """Every alert of a pass reaches the channel, a hundred in each notice."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK}), got)
+    for number in range(250):
+        open_alert(harness.store, f"k{number}")
+    settle(one, harness.clock)
+    settle(one, harness.clock)
+    assert [len(s.alerts) for s in got.sent] == [100, 100, 50]
+    assert len({alert for s in got.sent for alert in s.alerts}) == 250
+    listed = harness.client.alerts.notices().items
+    assert sorted(n.alerts for n in listed) == [50, 100, 100]
+
+
 def test_routes(harness: Harness) -> None:
     """Routes choose by severity, rule, customer and pipeline; an end follows its beginning."""
     got = Recorder()
@@ -91,7 +120,7 @@ def test_routes(harness: Harness) -> None:
 
 
 def test_an_escalation_opens_for_a_channel(harness: Harness) -> None:
-    """A pager that gets no escalations gets an alert that turns critical, once."""
+    """A pager that gets no escalations hears of an alert that becomes critical, once."""
     got = Recorder()
     pager = {**PAGER, "changes": ["opened", "resolved"]}
     routes = [{"severity": ["CRITICAL", "HIGH"], "channels": ["pager"]}, {"channels": ["chat"]}]
@@ -232,6 +261,58 @@ def test_a_failing_channel_delays_no_other(harness: Harness) -> None:
     assert got.kinds("chat") == ["opened"]
 
 
+def test_a_slow_channel_delays_no_other(harness: Harness) -> None:
+    """While a channel takes its time, new changes are routed and other channels send them."""
+    got, entered, release = Recorder(), threading.Event(), threading.Event()
+
+    def deliver(spec: ChannelSpec, notice: LeasedNotice) -> None:
+        if notice.channel == "pager":
+            entered.set()
+            assert release.wait(WAIT)
+        got(spec, notice)
+
+    settings = declared({"pager": PAGER, "mail": MAIL})
+    one = AlertSender(harness.store, settings, deliver, jitter=lambda: 1.0)
+    for number in range(3):
+        open_alert(harness.store, f"k{number}", rule=f"r{number}")
+        settle(one, harness.clock)
+        idle(one, "mail")
+        assert got.kinds("mail") == ["opened"] * (number + 1)
+    assert entered.wait(WAIT)
+    assert got.kinds("pager") == []
+    assert not one.drain(0)  # the process stops in time, although a channel hangs
+    release.set()
+    assert one.drain(WAIT)
+    assert got.kinds("pager") == ["opened"]  # and nothing more is sent
+    settle(one, harness.clock)
+    assert one.drain(WAIT)
+    assert len(got.sent) == 4
+    waiting = {row.channel: row.waiting for row in harness.client.alerts.channels()}
+    assert waiting == {"pager": 2, "mail": 0}
+
+
+def test_a_thread_that_cannot_store_a_result(harness: Harness) -> None:
+    """The lease lapses, and the notice is sent again under the same id."""
+    got = Recorder()
+    one = AlertSender(harness.store, declared({"chat": SLACK}), got, jitter=lambda: 1.0)
+    broken = pytest.MonkeyPatch()
+
+    def refuse(*_: Any) -> Any:
+        raise StoreUnavailable
+
+    got.on_sent = lambda: broken.setattr(harness.store, "write", refuse)
+    open_alert(harness.store)
+    settle(one, harness.clock)
+    idle(one, "chat")
+    broken.undo()
+    got.on_sent = lambda: None
+    settle(one, harness.clock)
+    assert one.drain(WAIT)
+    assert len(got.sent) == 2
+    assert len({s.notice_id for s in got.sent}) == 1
+    assert [n.state for n in harness.client.alerts.notices().items] == ["sent"]
+
+
 def test_one_refused_notice(harness: Harness) -> None:
     """A notice that a channel refuses for its content is abandoned; it can be sent again."""
     got = Recorder()
@@ -261,6 +342,23 @@ def test_given_up_after_a_day(harness: Harness) -> None:
     assert kinds["dead"] >= 1
 
 
+def test_the_clock_is_set_back(harness: Harness) -> None:
+    """Changes, and pauses of channels, from before the correction delay no notice."""
+    got = Recorder()
+    one = sender(harness.store, declared({"chat": SLACK, "mail": MAIL}), got)
+    harness.clock.advance(6 * HOUR)
+    got.down["chat"] = NoticeRefused("slack: HTTP 429", after_s=3_600)
+    open_alert(harness.store, "before")
+    settle(one, harness.clock)
+    open_alert(harness.store, "during")
+    set_back(harness.clock, 6 * HOUR)
+    got.down.clear()
+    open_alert(harness.store, "after", severity="CRITICAL")
+    passes(one, harness.clock, 30)
+    sent = {key: {a for s in got.sent if s.channel == key for a in s.alerts} for key in got.names()}
+    assert {key: len(alerts) for key, alerts in sent.items()} == {"chat": 3, "mail": 3}
+
+
 def test_test_messages(harness: Harness) -> None:
     """A test message is tried once, at once, and says what went wrong."""
     got = Recorder()
@@ -274,6 +372,53 @@ def test_test_messages(harness: Harness) -> None:
     one.run_once()
     dead = harness.client.alerts.notice(queued.notice_id)
     assert (dead.state, dead.attempts, dead.last_error) == ("dead", 1, "slack: HTTP 404")
+
+
+def test_a_process_without_channels(harness: Harness) -> None:
+    """It leaves changes to processes that declare channels, also while none of these runs."""
+    got = Recorder()
+    worker = sender(harness.store, declared({}), Recorder())
+    scheduler = sender(harness.store, declared({"pager": PAGER}), got)
+    scheduler.run_once()
+    open_alert(harness.store, "down", severity="CRITICAL")
+    passes(worker, harness.clock, 23 * 3_600, 600)
+    assert harness.sql("SELECT count(*) FROM alert_changes") == [(1,)]
+    settle(scheduler, harness.clock)
+    assert got.kinds("pager") == ["opened"]
+
+
+def test_no_process_declares_channels(harness: Harness) -> None:
+    """Changes do not accumulate if no process has declared channels for a day."""
+    worker = sender(harness.store, declared({}), Recorder())
+    open_alert(harness.store, "never")
+    passes(worker, harness.clock, 120)
+    assert harness.sql("SELECT count(*) FROM alert_changes") == [(0,)]
+    sender(harness.store, declared({"pager": PAGER}), Recorder()).run_once()
+    open_alert(harness.store, "no longer")
+    passes(worker, harness.clock, 25 * 3_600, 600)
+    assert harness.sql("SELECT count(*) FROM alert_changes") == [(0,)]
+
+
+def test_processes_with_different_channels(harness: Harness) -> None:
+    """The one that declares all channels routes; without it, another one does a minute later."""
+    old, new = Recorder(), Recorder()
+    before = sender(harness.store, declared({"chat": SLACK}), old)
+    after = sender(harness.store, declared({"chat": SLACK, "pager": PAGER}), new)
+    after.run_once()
+    open_alert(harness.store, "both run")
+    harness.clock.advance(30 * SECOND)
+    before.run_once()
+    after.run_once()
+    assert (new.kinds("chat"), new.kinds("pager")) == (["opened"], ["opened"])
+    open_alert(harness.store, "one runs")
+    passes(before, harness.clock, 60)
+    assert old.sent == []
+    passes(before, harness.clock, 10)
+    assert old.kinds("chat") == ["opened"]
+    harness.clock.advance(10 * MINUTE)
+    open_alert(harness.store, "the other one is gone")
+    passes(before, harness.clock, 10)
+    assert old.kinds("chat") == ["opened", "opened"]
 
 
 def test_changes_wait_for_their_group(harness: Harness) -> None:

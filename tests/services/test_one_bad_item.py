@@ -338,7 +338,11 @@ def alert_case(harness: Harness, _: pytest.MonkeyPatch) -> bool:
         got(spec, notice)
 
     one = AlertSender(
-        harness.store, declared({"bad": SLACK, "good": MAIL}), deliver, jitter=still, threads=0
+        harness.store,
+        declared({"bad": SLACK, "good": MAIL}),
+        deliver,
+        jitter=still,
+        is_threaded=False,
     )
     open_alert(harness.store)
     break_column(harness, "alerts", "detail", "rule = 'drill'")

@@ -1,12 +1,13 @@
 """The alert evaluator: measures, compares with the rules, opens and resolves alerts.
 
 Any number of processes may run it: a counter in the database lets one of them evaluate in each
-interval, and an alert is one row by its key. Conditions that have not held for long enough are
-stored, so another process continues where one stopped. After each pass it requests the URL of the
-heartbeat, if one is declared, for an external monitor.
+interval, and an alert is one row by its key. A pass is discarded only if one that began later was
+applied before it. Conditions that have not held for long enough are stored, so another process
+continues where one stopped. After each pass it requests the URL of the heartbeat, if one is
+declared, for an external monitor.
 
 The watchdog runs in processes without an evaluator, such as workers, and opens an alert when no
-pass has ended for a minute.
+pass has ended for a minute: no scheduler runs, every pass fails, or each takes longer than that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 from penstock.alerts.built_in.rule import Rule
 from penstock.alerts.catalog import declared_rows
 from penstock.alerts.measures import Measurement
-from penstock.alerts.rules import Evaluation, Firing, evaluate
+from penstock.alerts.rules import Evaluation, Firing, evaluate, is_in_python
 from penstock.alerts.store.bus_measures import SAMPLE_EVERY, backlogs_sample
 from penstock.alerts.store.measures import (
     conditions_keep,
@@ -27,15 +28,19 @@ from penstock.alerts.store.measures import (
     open_alerts,
     rules_declare,
 )
-from penstock.alerts.store.notices import counter_take_due
+from penstock.alerts.store.passes import (
+    evaluation_apply,
+    evaluation_begin,
+    evaluation_ended,
+)
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.core.clock import MINUTE, SECOND, Clock, Micros, SystemClock, format_duration, iso
 from penstock.core.errors import StoreError
-from penstock.db.store import Transactions, Tx, first
+from penstock.db.store import Transactions, Tx
+from penstock.flows.ladder.store import pass_take
 
 ACTOR: Final = "alert-evaluator"
-EVALUATED: Final = "alerts_evaluated_at"
 HEARTBEAT: Final = "alerts_heartbeat_at"
 SAMPLED: Final = "backlogs_sampled_at"
 STOPPED_RULE: Final = "monitor_stopped"
@@ -81,11 +86,6 @@ class _Plan(NamedTuple):
     begun: list[tuple[str, str]]
     dropped: list[str]
 
-    @property
-    def has_effect(self) -> bool:
-        """Whether anything is written."""
-        return any(self)
-
 
 class AlertEvaluator:
     """Service that evaluates the rules of alerts."""
@@ -110,31 +110,32 @@ class AlertEvaluator:
         self._local = local
         self._heartbeat = heartbeat
         self._declared_at: Micros | None = None
-        self._lost_at: Micros | None = None
+        self._lost_at: float | None = None
         self._gap: tuple[Micros, Micros] | None = None
         """Length and end of the last outage of the database."""
 
     def run_once(self) -> EvaluatorCounts:
         """Evaluate the rules, if no process has done so in this interval."""
         try:
-            started = self._store.write(self._begin)
-            if started is None:
-                return EvaluatorCounts()
+            started, is_taken = self._store.write(self._begin)
             self._note_gap(started)
-            if self._store.write(lambda tx: counter_take_due(tx, SAMPLED, SAMPLE_EVERY - SECOND)):
+            if not is_taken:
+                return EvaluatorCounts()
+            if self._store.write(lambda tx: pass_take(tx, SAMPLED, SAMPLE_EVERY - SECOND)):
                 self._store.write(backlogs_sample)
             known = self._store.read(self._read)
         except StoreError:
             if self._lost_at is None:
-                self._lost_at = self._clock.now()
+                self._lost_at = self._clock.monotonic()
             raise
         measured = [*known.measured, *self._local(), *self._gaps(started)]
         found = evaluate(self._rules, measured, known.since, started)
         plan = _plan(found, known, started)
-        is_due = self._declared_at is None or started >= self._declared_at + DECLARE_US
-        if plan.has_effect or is_due:
-            self._store.write(lambda tx: self._apply(tx, plan, started, is_due=is_due))
-            self._declared_at = started if is_due else self._declared_at
+        last = self._declared_at
+        is_due = last is None or not last <= started < last + DECLARE_US
+        is_applied = self._store.write(lambda tx: self._apply(tx, plan, started, is_due=is_due))
+        if is_applied and is_due:
+            self._declared_at = started
         self._send_heartbeat()
         return EvaluatorCounts(
             measured=len(measured),
@@ -143,39 +144,44 @@ class AlertEvaluator:
             resolved=len(plan.ended),
         )
 
-    def _begin(self, tx: Tx) -> Micros | None:
-        """Claim this interval; return its time, or None if another process has claimed it."""
-        is_taken = counter_take_due(tx, EVALUATED, self._interval_us - SECOND)
-        return tx.now() if is_taken else None
+    def _begin(self, tx: Tx) -> tuple[Micros, bool]:
+        """Return the time, and whether this process has claimed the interval."""
+        is_taken = evaluation_begin(tx, self._interval_us - SECOND)
+        return tx.now(), is_taken
 
     def _read(self, tx: Tx) -> _Known:
         rules = [*(rule.name for rule in self._rules), STOPPED_RULE]
         return _Known(
-            measured=measure(tx), since=conditions_read(tx), alerts=open_alerts(tx, rules)
+            measured=measure(tx),
+            since={key: at for key, at in conditions_read(tx).items() if not is_in_python(key)},
+            alerts=open_alerts(tx, rules),
         )
 
-    def _apply(self, tx: Tx, plan: _Plan, started: Micros, *, is_due: bool) -> None:
-        """Open alerts for conditions that hold and resolve the others, unless a later pass has
-        begun.
+    def _apply(self, tx: Tx, plan: _Plan, started: Micros, *, is_due: bool) -> bool:
+        """Open alerts for conditions that hold and resolve the others.
+
+        Return False if a pass that began later was applied before: then nothing changes.
         """
-        row = first(tx.rows("counter_get", {"name": EVALUATED}))
-        if row is None or int(row[0]) > started:
-            return
+        if not evaluation_apply(tx, started):
+            return False
         if is_due:
             rules_declare(tx, declared_rows(self._rules))
-        conditions_keep(tx, plan.begun, plan.dropped)
+        conditions_keep(tx, (), plan.dropped)
+        conditions_keep(tx, plan.begun, ())
         for firing in plan.opened:
             alert_open(tx, alert_of(firing))
         for key in plan.ended:
             alert_resolve(tx, key, ACTOR)
+        return True
 
     def _note_gap(self, now: Micros) -> None:
+        """Record how long the database was unreachable, now that it has responded."""
         if self._lost_at is not None:
-            self._gap = (max(0, now - self._lost_at), now)
+            self._gap = (int((self._clock.monotonic() - self._lost_at) * SECOND), now)
             self._lost_at = None
 
     def _gaps(self, now: Micros) -> list[Measurement]:
-        if self._gap is None or self._gap[1] < now - GAP_SHOWN_US:
+        if self._gap is None or not self._gap[1] <= now <= self._gap[1] + GAP_SHOWN_US:
             return []
         length, end = self._gap
         facts = {"since": iso(end)}
@@ -185,9 +191,7 @@ class AlertEvaluator:
         given = self._heartbeat
         if given is None:
             return
-        if self._store.write(
-            lambda tx: counter_take_due(tx, HEARTBEAT, given.interval_us - SECOND)
-        ):
+        if self._store.write(lambda tx: pass_take(tx, HEARTBEAT, given.interval_us - SECOND)):
             given.send()
 
 
@@ -199,6 +203,8 @@ class Watchdog:
     def __init__(self, store: Transactions, *, stopped_us: Micros = STOPPED_US) -> None:
         self._store = store
         self._stopped_us = stopped_us
+        self._ahead: tuple[Micros, Micros] | None = None
+        """A time in the future at which a pass ended, and when this process first read it."""
 
     def run_once(self) -> bool:
         """Return whether the evaluator has stopped; False in an installation without one."""
@@ -209,13 +215,16 @@ class Watchdog:
         return True
 
     def _late(self, tx: Tx) -> Micros | None:
-        row = first(tx.rows("counter_get", {"name": EVALUATED}))
-        last = 0 if row is None else int(row[0])
-        now = tx.now()
+        last, now = evaluation_ended(tx), tx.now()
+        if last > now:  # the clock was set back
+            if self._ahead is None or self._ahead[0] != last:
+                self._ahead = (last, now)
+            last = self._ahead[1]
         return now - last if last and last < now - self._stopped_us else None
 
 
 def _plan(found: Evaluation, known: _Known, now: Micros) -> _Plan:
+    since = {key: at for key, at in known.since.items() if at <= now}
     opened = []
     for key, firing in found.firing.items():
         severity, last_at = known.alerts.get(key, ("", 0))
@@ -224,8 +233,8 @@ def _plan(found: Evaluation, known: _Known, now: Micros) -> _Plan:
     return _Plan(
         opened=opened,
         ended=[key for key in known.alerts if key not in found.firing],
-        begun=[(key, rule) for key, rule in found.held.items() if key not in known.since],
-        dropped=[key for key in known.since if key not in found.held],
+        begun=[(key, rule) for key, rule in found.held.items() if key not in since],
+        dropped=[key for key in known.since if key not in found.held or key not in since],
     )
 
 
@@ -258,7 +267,8 @@ def _stopped(late: Micros) -> NewAlert:
         severity="CRITICAL",
         subject_kind="system",
         subject=0,
-        message=f"The alert rules were last evaluated {shown} ago: no scheduler process runs",
+        message=f"The alert rules were last evaluated {shown} ago: no scheduler process runs, or "
+        "its evaluation fails",
         detail={
             "values": {"seconds": late // SECOND},
             "threshold": "a minute without an evaluation",

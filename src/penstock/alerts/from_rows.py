@@ -17,18 +17,15 @@ from penstock.alerts.records import (
     Silence,
     StoredAlert,
 )
-from penstock.alerts.rows import ChannelRow, NoticeRow
+from penstock.alerts.rows import UNDECLARED_US, ChannelRow, NoticeRow
 from penstock.alerts.store.silences import SilenceRow
 from penstock.alerts.store.states import NotifiedRow
 from penstock.alerts.subjects import command_of, subject_id
 from penstock.audit.rows import AlertRow
-from penstock.core.clock import MINUTE
 from penstock.core.formatting import id_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.records.record import time, time_or_none
 from penstock.core.redact import redact
-
-UNDECLARED_US = 10 * MINUTE
 
 
 def alert_record(row: AlertRow, notified: Sequence[NotifiedRow] = ()) -> StoredAlert:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from penstock.core.clock import MINUTE
+
+UNDECLARED_US: Final = 10 * MINUTE
+"""Time after which a channel that no process has declared again counts as undeclared."""
 
 
 class AlertChange(NamedTuple):

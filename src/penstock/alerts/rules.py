@@ -17,7 +17,7 @@ from typing import Final
 from penstock.alerts.built_in import data, delivery, resources, work
 from penstock.alerts.built_in.rule import Condition, Rule
 from penstock.alerts.declared import AlertSettings, RuleSpec, parse_alerts
-from penstock.alerts.measures import METRICS, Measurement, shown_value
+from penstock.alerts.measures import CUSTOM, METRICS, Measurement, shown_value
 from penstock.alerts.severity import SEVERITIES, rank
 from penstock.core.clock import Micros
 from penstock.core.errors import SettingsError
@@ -91,6 +91,16 @@ def evaluate(
                         dedupe_key=key,
                     )
     return Evaluation(firing=firing, held=held)
+
+
+def alert_key(condition: str) -> str:
+    """Return the key of the alert that a condition, named by its own key, belongs to."""
+    return condition.rsplit(":", 2)[0]
+
+
+def is_in_python(condition: str) -> bool:
+    """Return whether a condition, named by its key, is one of a rule in Python."""
+    return condition.split(":")[-2:-1] == [CUSTOM]
 
 
 def rules_of(settings: AlertSettings) -> tuple[Rule, ...]:

@@ -1,29 +1,33 @@
 """The alert sender: turns changes of alerts into notices and sends them through channels.
 
-Any number of processes may run it. One transaction at a time reads changes; a channel is leased by
-one process at a time and its notices leave in order. A notice is sent outside any transaction, and
-its result is stored in the transaction that leases the next one: after a crash before that, it is
-sent again under the same id. A channel that fails is tried again within a minute and never delays
-others; it is itself an alert, and its fallback sends what has waited for a minute.
+Any number of processes may run it. A process without channels leaves changes to those that declare
+some; one that lacks a channel that another process declares leaves them to it for a minute. One
+transaction at a time reads changes; a channel is leased by one process at a time and its notices
+leave in order. Each channel is served on a thread of its own, so that a slow one delays neither the
+others nor the changes to report. A notice is sent outside any transaction, and its result is stored
+in the transaction that leases the next one: after a crash before that, it is sent again under the
+same id. A channel that fails is tried again within a minute; it is itself an alert, and its
+fallback sends what has waited for a minute.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.access.store.registry import customer_get
 from penstock.alerts.channels.delivery import Deliver, NoticeRefused, target_of
-from penstock.alerts.declared import AlertSettings, ChannelSpec
+from penstock.alerts.declared import AlertSettings, ChannelSpec, WindowSpec
 from penstock.alerts.routing import CHANNEL_RULE, Routing, notices_for
-from penstock.alerts.rows import LeasedNotice
+from penstock.alerts.rows import UNDECLARED_US, LeasedNotice, SenderWork
 from penstock.alerts.store.notices import (
     changes_take,
     channel_lease,
     channels_declare,
+    channels_declared,
     channels_health,
     channels_notified,
     notice_dead,
@@ -46,23 +50,28 @@ log = logging.getLogger(__name__)
 
 ACTOR: Final = "alert-sender"
 LEASE_US: Final = MINUTE
-"""How long a process may take for one notice; longer than any timeout."""
+"""How long a process may take for one notice before others may send it again."""
 CHANGES_MAX: Final = 1_000
 NOTICES_MAX: Final = 20
-"""Maximum number of notices that one pass sends per channel."""
+"""Maximum number of notices that are sent with one lease of a channel."""
 TRIES_BEFORE_ALERT: Final = 3
 RETRY_MIN_US: Final = 2 * SECOND
 RETRY_MAX_US: Final = MINUTE
+PAUSE_MAX_US: Final = HOUR
+"""Longest pause that a channel can ask for."""
 FALLBACK_US: Final = MINUTE
 GIVE_UP_US: Final = 24 * HOUR
+"""How long notices wait for a channel, and changes for a process that declares channels."""
 DECLARE_US: Final = MINUTE
+OTHERS_US: Final = MINUTE
+"""How long changes are left to processes with channels that this process does not declare."""
 NOTICE_TRIES_MAX: Final = 5
 """Maximum attempts of a notice that a working channel rejects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderCounts:
-    """Counts of one pass."""
+    """Counts of one pass; notices sent and failed since the last one."""
 
     changes: int = 0
     notices: int = 0
@@ -85,56 +94,72 @@ class AlertSender:
         *,
         jitter: Callable[[], float],
         group_us: Micros = 5 * SECOND,
-        threads: int = 8,
+        is_threaded: bool = True,
     ) -> None:
-        """`threads`: channels served at the same time; 0 serves them in the calling thread."""
+        """`is_threaded`: serve each channel on its own thread, not in the calling one."""
         self._store = store
         self._settings = settings
         self._deliver = deliver
         self._jitter = jitter
         self._group_us = group_us
         self._declared_at: Micros | None = None
-        self._pool = (
-            ThreadPoolExecutor(min(threads, len(settings.channels)), "penstock-channel")
-            if threads and settings.channels
-            else None
-        )
+        self._is_threaded = is_threaded
+        self._ended = threading.Condition()
+        self._busy: set[str] = set()
+        """Channels that a thread serves; it and what follows are guarded by `_ended`."""
+        self._is_closing = False
+        self._sent = self._failed = 0
 
     def run_once(self) -> SenderCounts:
-        """Route changes and send due notices; return counts."""
+        """Route changes and start sending due notices; with threads, do not wait for channels."""
         changes = notices = moved = dead = 0
-        work = self._store.read(sender_work)
-        if work.has_changes or work.has_silences or self._is_due(work.now):
-            changes, notices = self._store.write(self._route)
+        work, wait_us = self._store.read(self._pending)
+        if wait_us is not None or work.has_silences or self._is_due(work.now):
+            changes, notices = self._store.write(lambda tx: self._route(tx, wait_us))
         if work.has_notices:
             moved, dead = self._store.write(self._upkeep)
-        channels = sorted(self._settings.channels.items()) if work.has_notices or notices else []
-        if self._pool is None:
-            results = [self._serve(name, spec) for name, spec in channels]
-        else:
-            results = list(self._pool.map(lambda one: self._serve(*one), channels))
+        if work.has_notices or notices:
+            for name, spec in sorted(self._settings.channels.items()):
+                self._start(name, spec)
+        with self._ended:
+            sent, failed = self._sent, self._failed
+            self._sent = self._failed = 0
         return SenderCounts(
-            changes=changes,
-            notices=notices,
-            sent=sum(sent for sent, _ in results),
-            failed=sum(failed for _, failed in results),
-            moved=moved,
-            dead=dead,
+            changes=changes, notices=notices, sent=sent, failed=failed, moved=moved, dead=dead
         )
 
     def drain(self, seconds: float = 25.0) -> bool:
-        """Stop the threads when the process stops; a step waits for them, so they are idle."""
-        del seconds
-        if self._pool is not None:
-            self._pool.shutdown()
-        return True
+        """Send nothing more and wait for notices that are being sent; return True if none is left.
 
-    def _route(self, tx: Tx) -> tuple[int, int]:
+        One that is left is sent again by another process once its lease lapses.
+        """
+        with self._ended:
+            self._is_closing = True
+            return self._ended.wait_for(lambda: not self._busy, timeout=seconds)
+
+    def _pending(self, tx: Tx) -> tuple[SenderWork, Micros | None]:
+        """Return the pending work, and for how long changes wait before this process routes them.
+
+        None if there are none, or other processes route them.
+        """
+        work = sender_work(tx)
+        if not work.has_changes:
+            return work, None
+        others = channels_declared(tx)
+        for name in self._settings.channels:
+            others.pop(name, None)
+        last = max(others.values(), default=0)
+        if not self._settings.channels:
+            return work, None if last > work.now - GIVE_UP_US else OTHERS_US
+        is_partial = last > work.now - UNDECLARED_US
+        return work, self._group_us + (OTHERS_US if is_partial else 0)
+
+    def _route(self, tx: Tx, wait_us: Micros | None) -> tuple[int, int]:
         """Turn changes into notices; return the number of both."""
         self._declare(tx)
-        self._open_windows(tx)
+        _open_windows(tx, self._settings.windows)
         silences_refresh(tx)
-        changes = changes_take(tx, CHANGES_MAX, self._group_us)
+        changes = [] if wait_us is None else changes_take(tx, CHANGES_MAX, wait_us)
         if not changes:
             return 0, 0
         ids = sorted({change.alert_id for change in changes})
@@ -144,13 +169,13 @@ class AlertSender:
             notified=channels_notified(tx, ids),
         )
         plans = notices_for(changes, known)
-        for plan in plans:
-            notice_put(tx, plan.channel, plan.kind, plan.grouping, plan.items)
-        return len(changes), len(plans)
+        made = [notice_put(tx, one.channel, one.kind, one.grouping, one.items) for one in plans]
+        return len(changes), sum(made)
 
     def _is_due(self, now: Micros) -> bool:
         """Return whether it is time to store the declarations and check maintenance windows."""
-        return self._declared_at is None or now >= self._declared_at + DECLARE_US
+        last = self._declared_at
+        return last is None or not last <= now < last + DECLARE_US
 
     def _declare(self, tx: Tx) -> None:
         now = tx.now()
@@ -165,26 +190,6 @@ class AlertSender:
 
     def _set_declared(self, at: Micros) -> None:
         self._declared_at = at
-
-    def _open_windows(self, tx: Tx) -> None:
-        """Add the silence of each maintenance window of the settings that is open now."""
-        for name, window in self._settings.windows.items():
-            now = tx.now()
-            duration = parse_duration(window.duration)
-            start = latest_at_or_before(cron(window.cron, window.timezone), now, now - duration)
-            if start is None or start + duration <= now:
-                continue
-            customer: CustomerKey | None = None
-            if window.customer is not None:
-                customer = customer_get(tx, window.customer)
-                if customer is None:
-                    continue
-            draft = SilenceDraft(
-                starts_at=start, ends_at=start + duration, reason=window.reason,
-                actor=f"window {name}", customer_key=customer, pipeline=window.pipeline,
-                rule=window.rule, severity=window.severity, source=f"{name}:{start}",
-            )  # fmt: skip
-            silence_put(tx, draft)
 
     def _upkeep(self, tx: Tx) -> tuple[int, int]:
         """Move notices of failing channels to their fallbacks, and abandon old ones."""
@@ -204,15 +209,46 @@ class AlertSender:
             moved += count
         return moved, len(notices_give_up(tx, GIVE_UP_US))
 
-    def _serve(self, name: str, spec: ChannelSpec) -> tuple[int, int]:
-        """Send the waiting notices of a channel, in order; return how many were sent and failed."""
-        sent = failed = 0
-        notice = self._store.write(lambda tx: channel_lease(tx, name, LEASE_US))
+    def _start(self, name: str, spec: ChannelSpec) -> None:
+        """Serve a channel that has notices to send, unless a thread serves it already."""
+        with self._ended:
+            if self._is_closing or name in self._busy:
+                return
+        notice = self._store.write(lambda tx: channel_lease(tx, name, LEASE_US, PAUSE_MAX_US))
+        if notice is None:
+            return
+        if not self._is_threaded:
+            self._serve(spec, notice)
+            return
+        with self._ended:
+            self._busy.add(name)
+        threading.Thread(
+            target=self._run, args=(spec, notice), name=f"penstock-channel-{name}", daemon=True
+        ).start()
+
+    def _run(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
+        """Serve a channel on its thread."""
+        try:
+            self._serve(spec, notice)
+        except Exception:  # the lease lapses, and the notice is sent again
+            log.exception("the result of channel %s could not be stored", notice.channel)
+        finally:
+            with self._ended:
+                self._busy.discard(notice.channel)
+                self._ended.notify_all()
+
+    def _serve(self, spec: ChannelSpec, first: LeasedNotice) -> None:
+        """Send the waiting notices of a channel, in order."""
+        notice: LeasedNotice | None = first
+        count = 0
         while notice is not None:
             error = self._attempt(spec, notice)
-            sent, failed = sent + (error is None), failed + (error is not None)
-            notice = self._settle(notice, error, is_last=sent + failed >= NOTICES_MAX)
-        return sent, failed
+            count += 1
+            with self._ended:
+                self._sent += error is None
+                self._failed += error is not None
+                is_last = self._is_closing or count >= NOTICES_MAX
+            notice = self._settle(notice, error, is_last=is_last)
 
     def _attempt(self, spec: ChannelSpec, notice: LeasedNotice) -> NoticeRefused | None:
         """Send a notice; return why it was not accepted, or None."""
@@ -230,19 +266,21 @@ class AlertSender:
     ) -> LeasedNotice | None:
         """Store the result of an attempt; return the next notice of the channel."""
         if error is None:
-            return self._store.write(lambda tx: self._sent(tx, notice, is_last))
-        return self._store.write(lambda tx: self._refused(tx, notice, error))
+            return self._store.write(lambda tx: self._accepted(tx, notice, is_last))
+        return self._store.write(lambda tx: self._refused(tx, notice, error, is_last))
 
-    def _sent(self, tx: Tx, notice: LeasedNotice, is_last: bool) -> LeasedNotice | None:
+    def _accepted(self, tx: Tx, notice: LeasedNotice, is_last: bool) -> LeasedNotice | None:
         following = notice_sent(tx, notice, LEASE_US, is_last=is_last)
         if notice.failures:
             alert_resolve(tx, f"{CHANNEL_RULE}:{notice.channel}", ACTOR)
         return following
 
-    def _refused(self, tx: Tx, notice: LeasedNotice, error: NoticeRefused) -> LeasedNotice | None:
+    def _refused(
+        self, tx: Tx, notice: LeasedNotice, error: NoticeRefused, is_last: bool
+    ) -> LeasedNotice | None:
         is_hopeless = error.is_of_notice and notice.attempts >= NOTICE_TRIES_MAX
         if notice.kind == "test" or is_hopeless:
-            return notice_dead(tx, notice, error.message, LEASE_US)
+            return notice_dead(tx, notice, error.message, LEASE_US, is_last=is_last)
         health = notice_failed(tx, notice, error.message, self._delay(notice.failures, error))
         if health is not None and health.failures >= TRIES_BEFORE_ALERT:
             self._alert(tx, notice, error, health.failures, health.failing_since)
@@ -252,7 +290,8 @@ class AlertSender:
         """Return the time until the next attempt: 2 s, doubled up to a minute."""
         wait = min(RETRY_MAX_US, RETRY_MIN_US * 2 ** min(failures, 10))
         wait = int(wait * (0.75 + 0.25 * self._jitter()))
-        return wait if error.after_s is None else max(wait, int(min(error.after_s, 3_600) * SECOND))
+        after = 0 if error.after_s is None else int(error.after_s * SECOND)
+        return max(wait, min(after, PAUSE_MAX_US))
 
     def _alert(
         self,
@@ -283,3 +322,24 @@ class AlertSender:
                 },
             ),
         )
+
+
+def _open_windows(tx: Tx, windows: Mapping[str, WindowSpec]) -> None:
+    """Add the silence of each maintenance window of the settings that is open now."""
+    for name, window in windows.items():
+        now = tx.now()
+        duration = parse_duration(window.duration)
+        start = latest_at_or_before(cron(window.cron, window.timezone), now, now - duration)
+        if start is None or start + duration <= now:
+            continue
+        customer: CustomerKey | None = None
+        if window.customer is not None:
+            customer = customer_get(tx, window.customer)
+            if customer is None:
+                continue
+        draft = SilenceDraft(
+            starts_at=start, ends_at=start + duration, reason=window.reason,
+            actor=f"window {name}", customer_key=customer, pipeline=window.pipeline,
+            rule=window.rule, severity=window.severity, source=f"{name}:{start}",
+        )  # fmt: skip
+        silence_put(tx, draft)

@@ -68,7 +68,7 @@ def build_sender(
         made,
         jitter=jitter,
         group_us=parse_duration(declared.group_wait),
-        threads=8 if clock is None else 0,
+        is_threaded=clock is None,
     )
 
 

@@ -1,21 +1,23 @@
 """The service that evaluates the alert rules that pipelines declare in Python.
 
 It runs where the code is: in scheduler processes that load the pipelines. One process at a time
-calls the function of a rule, at most once in its interval. A function that raises opens the alert
+calls the function of a rule, at most once in its interval. Pipelines may declare rules of the same
+name, each of which has its own alert. A function that raises opens the alert
 `alert_rule_failing`, and leaves the alerts of its rule as they are.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.alerts.built_in.rule import Condition, Rule
 from penstock.alerts.catalog import declared_rows
 from penstock.alerts.evaluator import alert_of
 from penstock.alerts.measures import CUSTOM, Measurement
-from penstock.alerts.rules import Evaluation, evaluate
+from penstock.alerts.rules import Evaluation, alert_key, evaluate
+from penstock.alerts.severity import SEVERITIES
 from penstock.alerts.store.measures import (
     conditions_keep,
     conditions_read,
@@ -55,18 +57,20 @@ class CustomRules:
         if not self._declared:
             return 0
         if self._store.write(lambda tx: pass_take(tx, "alert_rules_declared_at", MINUTE)):
-            rows = declared_rows(tuple(self._rules))
+            rows = _rows(
+                [(one, rule) for (one, _), rule in zip(self._declared, self._rules, strict=True)]
+            )
             self._store.write(lambda tx: rules_declare(tx, rows, source=PYTHON))
         done = 0
         for (pipeline, declared), rule in zip(self._declared, self._rules, strict=True):
-            name, every = f"alert_rule:{declared.name}", declared.every_us
+            name, every = f"alert_rule:{pipeline}:{declared.name}", declared.every_us
             if self._store.write(lambda tx, n=name, e=every: pass_take(tx, n, e)):  # type: ignore[misc]
                 self._evaluate(pipeline, declared, rule)
                 done += 1
         return done
 
     def _evaluate(self, pipeline: str, declared: DeclaredAlertRule, rule: Rule) -> None:
-        key = f"{FAILING_RULE}:{rule.name}"
+        key = f"{FAILING_RULE}:{pipeline}:{rule.name}"
         try:
             value = declared.function(self._client)
             measured = [] if value is None else [_measurement(pipeline, rule, float(value))]
@@ -79,25 +83,56 @@ class CustomRules:
             return
 
         def body(tx: Tx) -> None:
-            alert_resolve(tx, key, ACTOR)
-            prefix = f"{rule.name}:"
-            since = {k: at for k, at in conditions_read(tx).items() if k.startswith(prefix)}
-            found = evaluate([rule], measured, since, tx.now())
-            _apply(tx, found, since, open_alerts(tx, [rule.name]))
+            own = _own_keys(pipeline, rule, key)
+            now, known = tx.now(), conditions_read(tx)
+            known = {one: at for one, at in known.items() if alert_key(one) in own}
+            found = evaluate([rule], measured, known, now)
+            opened = open_alerts(tx, [rule.name, FAILING_RULE])
+            _apply(tx, found, known, {one: opened[one] for one in own & opened.keys()})
 
         self._store.write(body)
 
 
+def _own_keys(pipeline: str, rule: Rule, failing: str) -> frozenset[str]:
+    """Return the keys of a rule's alerts, also those without pipeline of earlier releases."""
+    old = f"{rule.name}:pipeline:0"
+    return frozenset({f"{old}:{pipeline}", old, failing, f"{FAILING_RULE}:{rule.name}"})
+
+
 def _apply(
-    tx: Tx, found: Evaluation, since: dict[str, int], opened: dict[str, tuple[str, int]]
+    tx: Tx, found: Evaluation, known: Mapping[str, int], opened: Mapping[str, tuple[str, int]]
 ) -> None:
+    """Open and resolve alerts; those of earlier releases, and of a function that failed, end."""
+    since = {key for key, at in known.items() if at <= tx.now()}
     begun = [(key, rule) for key, rule in found.held.items() if key not in since]
-    conditions_keep(tx, begun, [key for key in since if key not in found.held])
+    ended = [key for key in known if key not in found.held or key not in since]
+    conditions_keep(tx, (), ended)
+    conditions_keep(tx, begun, ())
     for key, firing in found.firing.items():
         if opened.get(key, ("", 0))[0] != firing.severity:
             alert_open(tx, alert_of(firing))
     for key in opened.keys() - found.firing.keys():
         alert_resolve(tx, key, ACTOR)
+
+
+def _rows(rules: Sequence[tuple[str, Rule]]) -> list[tuple[str, str, list[str], str]]:
+    """Return the rules as they are stored: one for each name, with the condition of each pipeline
+    if they differ.
+    """
+    found: dict[str, list[tuple[str, Rule]]] = {}
+    for pipeline, rule in rules:
+        found.setdefault(rule.name, []).append((pipeline, rule))
+    rows = []
+    for same in found.values():
+        made = [declared_rows((rule,))[0] for _, rule in same]
+        name, condition, severities, source = made[0]
+        if len({row[1] for row in made}) > 1:
+            condition = "; ".join(
+                f"{one}: {row[1]}" for (one, _), row in zip(same, made, strict=True)
+            )
+            severities = [s for s in SEVERITIES if any(s in row[2] for row in made)]
+        rows.append((name, condition, severities, source))
+    return rows
 
 
 def _rule(declared: DeclaredAlertRule) -> Rule:
@@ -117,7 +152,7 @@ def _rule(declared: DeclaredAlertRule) -> Rule:
 def _measurement(pipeline: str, rule: Rule, value: float) -> Measurement:
     return Measurement(
         metric=CUSTOM, value=value, subject_kind="pipeline", name=pipeline, pipeline=pipeline,
-        facts={"rule": rule.name},
+        key=pipeline, facts={"rule": rule.name},
     )  # fmt: skip
 
 

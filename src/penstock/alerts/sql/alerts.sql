@@ -196,6 +196,11 @@ SELECT batch.name, batch.kind, batch.target, batch.routes, batch.fallback, {{now
 WHERE true ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, target = excluded.target,
     routes = excluded.routes, fallback = excluded.fallback, declared_at = excluded.declared_at;
 
+-- name: alert_channels_declared
+-- When each channel was last declared by a running process.
+-- scope: system (alert sender)
+SELECT name, declared_at FROM alert_channels;
+
 -- name: alert_channel_list
 -- Channels by name, with their waiting and abandoned notices.
 -- scope: system (operators)
@@ -211,10 +216,12 @@ FROM alert_channels h ORDER BY h.name LIMIT 1000;
 SELECT name, failures, failing_since FROM alert_channels;
 
 -- name: alert_channel_lease
--- Lease a channel that may be tried and has a notice to send.
+-- Lease a channel that may be tried and has a notice to send. Times that are further ahead than a
+-- lease or a pause can be are from before the clock was set back.
 -- scope: system (alert sender)
 UPDATE alert_channels SET token = token + 1, until_at = {{now}} + :lease_us
-WHERE name = :name AND until_at <= {{now}} AND next_try_at <= {{now}} AND EXISTS (
+WHERE name = :name AND (until_at <= {{now}} OR until_at > {{now}} + 2 * :lease_us)
+    AND (next_try_at <= {{now}} OR next_try_at > {{now}} + 2 * :pause_us) AND EXISTS (
     SELECT 1 FROM alert_notices n WHERE n.channel = :name AND n.state = 'waiting')
 RETURNING token, failures;
 
@@ -278,7 +285,8 @@ UPDATE alert_channels SET next_try_at = 0 WHERE name = :name RETURNING name;
 -- scope: system (alert sender)
 UPDATE alert_notices SET origin = channel, channel = :fallback
 WHERE channel = :channel AND state = 'waiting' AND origin IS NULL
-    AND kind NOT IN ('test', 'recovered') AND created_at <= {{now}} - :after_us
+    AND kind NOT IN ('test', 'recovered')
+    AND (created_at <= {{now}} - :after_us OR created_at > {{now}} + :after_us)
     AND EXISTS (SELECT 1 FROM alert_channels h WHERE h.name = :channel AND h.until_at <= {{now}});
 
 -- name: alert_notices_give_up
@@ -316,11 +324,23 @@ SELECT n.notice_id, n.channel, n.origin, n.kind, n.state, n.attempts,
     n.ended_at, n.last_error
 FROM alert_notices n WHERE n.notice_id = :notice_id;
 
--- name: counter_take_due
--- Set a counter to the current time if that is later by an interval; no row means that it is not
--- due, or that another process was first.
+-- name: evaluation_first
+-- Measure the time without an evaluation from the first pass that begins.
 -- scope: system (counters have no customer)
-UPDATE counters SET value = {{now}} WHERE name = :name AND value <= {{now}} - :interval_us
+UPDATE counters SET value = {{now}} WHERE name = :name AND value = 0;
+
+-- name: evaluation_end
+-- Record that a pass has ended.
+-- scope: system (counters have no customer)
+UPDATE counters SET value = {{now}} WHERE name = :name;
+
+-- name: evaluation_apply
+-- Record the beginning of a pass that is applied; no row means that a later pass was applied. A time
+-- in the future is one from before the clock was set back.
+-- scope: system (counters have no customer)
+INSERT INTO counters (name, value) VALUES (:name, :started)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+WHERE counters.value <= excluded.value OR counters.value > {{now}}
 RETURNING value;
 
 -- name: alert_notices_prune

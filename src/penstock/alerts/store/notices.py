@@ -24,7 +24,7 @@ from penstock.alerts.rows import (
 from penstock.db.store import Tx, first, one
 
 GROUP_MAX = 100
-"""Alerts in one notice."""
+"""Maximum number of alerts in one notice; more of one rule are several notices."""
 
 
 def sender_work(tx: Tx) -> SenderWork:
@@ -37,10 +37,13 @@ def changes_take(tx: Tx, most: int, wait_us: int) -> list[AlertChange]:
     """Delete and return the changes to report, in order.
 
     Returns none before the oldest has waited for `wait_us`, so that alerts with one cause share a
-    notice, or while another transaction routes changes.
+    notice, or while another transaction routes changes. One whose time is further ahead is from
+    before the clock was set back, and does not wait.
     """
     oldest, now = one(tx.rows("alert_changes_oldest"))
-    if oldest is None or oldest > now - wait_us or not one(tx.rows("alert_sender_lock"))[0]:
+    if oldest is None or now - wait_us < oldest <= now + wait_us:
+        return []
+    if not one(tx.rows("alert_sender_lock"))[0]:
         return []
     rows = tx.rows("alert_changes_take", {"n": most})
     return sorted(AlertChange._make(row) for row in rows)
@@ -57,10 +60,20 @@ def channels_notified(tx: Tx, ids: Sequence[int]) -> dict[int, set[str]]:
 def notice_put(
     tx: Tx, channel: str, kind: str, grouping: str, items: Sequence[tuple[int, str, str, int]]
 ) -> int:
-    """Add alerts to the newest notice of the group if it can still change, else to a new one.
+    """Add alerts to the newest notice of the group if it can still change, else to new ones.
 
-    items: alert id, severity, message and time of each.
+    items: alert id, severity, message and time of each. Returns the number of notices: one, or as
+    many as the alerts fill.
     """
+    parts = [items[at : at + GROUP_MAX] for at in range(0, len(items), GROUP_MAX)] or [items]
+    for part in parts:
+        _part_put(tx, channel, kind, grouping, part)
+    return len(parts)
+
+
+def _part_put(
+    tx: Tx, channel: str, kind: str, grouping: str, items: Sequence[tuple[int, str, str, int]]
+) -> None:
     params = {"channel": channel, "grouping": grouping}
     last = first(tx.rows("alert_notice_last", params))
     is_open = last is not None and last[1] == kind and last[2] == 0
@@ -70,7 +83,6 @@ def notice_put(
         notice_id = int(one(tx.rows("alert_notice_put", {**params, "kind": kind}))[0])
     if items:
         tx.run("alert_notice_items_put", {"notice_id": notice_id}, list(items))
-    return notice_id
 
 
 def channels_declare(
@@ -83,6 +95,11 @@ def channels_declare(
     ]
     if rows:
         tx.run("alert_channel_declare", None, rows)
+
+
+def channels_declared(tx: Tx) -> dict[str, int]:
+    """Return when a process last declared each channel, by name."""
+    return {name: int(at) for name, at in tx.rows("alert_channels_declared")}
 
 
 def channel_list(tx: Tx) -> list[ChannelRow]:
@@ -98,9 +115,13 @@ def channels_health(tx: Tx) -> dict[str, ChannelHealth]:
     }
 
 
-def channel_lease(tx: Tx, name: str, lease_us: int) -> LeasedNotice | None:
-    """Lease a channel and its next notice; None if it has none, is leased, or must wait."""
-    row = first(tx.rows("alert_channel_lease", {"name": name, "lease_us": lease_us}))
+def channel_lease(tx: Tx, name: str, lease_us: int, pause_us: int) -> LeasedNotice | None:
+    """Lease a channel and its next notice; None if it has none, is leased, or must wait.
+
+    pause_us: longest time that a channel waits after a failure.
+    """
+    params = {"name": name, "lease_us": lease_us, "pause_us": pause_us}
+    row = first(tx.rows("alert_channel_lease", params))
     return None if row is None else _next(tx, name, int(row[0]), int(row[1]))
 
 
@@ -109,23 +130,22 @@ def notice_sent(
 ) -> LeasedNotice | None:
     """Record that a notice was sent; return the next one, under the same lease.
 
-    is_last: end the lease instead, so that one channel does not delay a pass.
+    is_last: end the lease instead.
     """
     end = {"notice_id": notice.notice_id, "state": "sent", "error": None}
     tx.rows("alert_notice_end", end)
     tx.run("alert_channel_sent", {"name": notice.channel})
-    if is_last:
-        _free(tx, notice)
-        return None
-    return _extend(tx, notice, lease_us)
+    return _extend(tx, notice, lease_us, is_last=is_last)
 
 
-def notice_dead(tx: Tx, notice: LeasedNotice, error: str, lease_us: int) -> LeasedNotice | None:
-    """Abandon a notice; return the next one, under the same lease."""
+def notice_dead(
+    tx: Tx, notice: LeasedNotice, error: str, lease_us: int, *, is_last: bool
+) -> LeasedNotice | None:
+    """Abandon a notice; return the next one, under the same lease; `is_last` ends it instead."""
     end = {"notice_id": notice.notice_id, "state": "dead", "error": error}
     tx.rows("alert_notice_end", end)
     tx.run("alert_channel_error", {"name": notice.channel, "error": error})
-    return _extend(tx, notice, lease_us)
+    return _extend(tx, notice, lease_us, is_last=is_last)
 
 
 def notice_failed(tx: Tx, notice: LeasedNotice, error: str, delay_us: int) -> ChannelHealth | None:
@@ -175,12 +195,10 @@ def notice_get(tx: Tx, notice_id: int) -> NoticeRow | None:
     return None if row is None else NoticeRow._make(row)
 
 
-def counter_take_due(tx: Tx, name: str, interval_us: int) -> bool:
-    """Return whether an interval has passed since the last True, over all processes."""
-    return bool(tx.rows("counter_take_due", {"name": name, "interval_us": interval_us}))
-
-
-def _extend(tx: Tx, notice: LeasedNotice, lease_us: int) -> LeasedNotice | None:
+def _extend(tx: Tx, notice: LeasedNotice, lease_us: int, *, is_last: bool) -> LeasedNotice | None:
+    if is_last:
+        _free(tx, notice)
+        return None
     params = {"name": notice.channel, "token": notice.token, "lease_us": lease_us}
     if not tx.rows("alert_channel_extend", params):
         return None

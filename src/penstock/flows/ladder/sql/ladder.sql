@@ -40,9 +40,10 @@ WHERE w.flow_id {{any ids}} ORDER BY w.flow_id;
 
 -- name: pass_take
 -- Reserve the next pass of a service of the whole database. No row: it is not due, or another
--- process has it.
+-- process has it. A time that is ahead by more than an interval is one from before the clock was set
+-- back.
 -- scope: system (counters have no customer)
 INSERT INTO counters (name, value) VALUES (:name, {{now}})
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
-WHERE counters.value <= {{now}} - :every_us
+WHERE counters.value <= {{now}} - :every_us OR counters.value > {{now}} + :every_us
 RETURNING value;
