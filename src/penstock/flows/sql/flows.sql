@@ -38,6 +38,11 @@ SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
     f.max_execution_us, f.sla_us, f.offset_us, f.timezone
 FROM configs f JOIN pipelines l ON l.pipeline = f.pipeline WHERE f.config_id {{any ids}};
 
+-- name: config_parameters_list
+-- The current parameters of configs.
+-- scope: system (the caller has read their flows)
+SELECT f.config_id, f.parameters FROM configs f WHERE f.config_id {{any ids}};
+
 -- name: generation_next_many
 -- The next generation of each key; concurrent openers of the same key wait here. Numbers given to
 -- flows that belong to no config, before there was one, are not given again.
