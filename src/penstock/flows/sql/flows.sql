@@ -428,6 +428,15 @@ RETURNING flow_id;
 SELECT DISTINCT digest FROM flows WHERE pipeline = :pipeline AND ended_at IS NULL
     AND digest <> :digest;
 
+-- name: pipeline_users
+-- The first and the last customer with an active config or an open flow of a pipeline.
+-- scope: system (registration serves all customers)
+SELECT min(u.customer), max(u.customer) FROM (
+    SELECT f.customer FROM configs f WHERE f.pipeline = :pipeline AND f.is_active
+    UNION ALL
+    SELECT w.customer FROM flows w WHERE w.pipeline = :pipeline AND w.ended_at IS NULL
+) AS u;
+
 -- name: flow_lock_of_digests
 -- The open flows with one of these declarations, locked in order as `flow_lock_many` does.
 -- scope: system (registration serves all customers)
