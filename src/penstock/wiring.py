@@ -26,7 +26,7 @@ from penstock.flows.gates.store.run_gates import (
     gates_open,
     gates_resolve,
 )
-from penstock.flows.store.adopt import declaration_adopt
+from penstock.flows.store.adopt import declaration_adopt, declaration_check
 from penstock.flows.store.completions import completion_from_finished
 from penstock.flows.store.from_schedule import occurrences_open
 from penstock.pipelines import hooks as pipelines
@@ -38,6 +38,7 @@ from penstock.schedules.store.overlap import config_lock_for_retry, retry_terms
 
 def connect_hooks() -> None:
     """Connect every hook; calling it again changes nothing."""
+    pipelines.check_change.connect(declaration_check)
     pipelines.on_changed.connect(declaration_adopt)
     runs.complete_flows.connect(completion_from_finished)
     runs.on_finished.connect(config_health_update)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,17 @@ class TestShared:
                 ProbeRequest(dependencies=request(BOX).dependencies, partition="2025-12-30")
             )
         assert len(controlled.reads) == 7
+
+    def test_different_parameters_are_not_shared(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
+    ) -> None:
+        """A value that the query uses is part of its key; one that it does not use is not."""
+        need = same_day("boxscores", where="points > :least", shared=True)
+        with probing(clock, controlled) as probes:
+            for given in ({"least": 1}, {"least": 2}, {"least": 2, "other": 3}):
+                asked = replace(request(need), parameters=given)
+                assert probes.probe(asked)[0].error is None
+        assert len(controlled.reads) == 2
 
     def test_dependencies_are_probed_concurrently(
         self, clock: VirtualClock, controlled: ControlledWarehouse

@@ -171,6 +171,13 @@ def test_a_parameter_without_a_value() -> None:
         bind_parameters("d = :day", VALUES, DOLLAR)
 
 
+def test_a_reference_to_a_secret_is_not_bound() -> None:
+    """Statements and their values may be logged by the warehouse; the error has no value."""
+    values = {**VALUES, "login": {"$secret": "warehouse_password"}}
+    with pytest.raises(ProbeFailed, match="login refers to a secret, and secrets are not bound"):
+        bind_parameters("login = :login", values, DOLLAR)
+
+
 def test_an_alarm_repeats_until_it_is_off() -> None:
     """An interrupt without effect, or one that fails, is repeated; after `off` there is none."""
     interrupts = threading.Semaphore(0)

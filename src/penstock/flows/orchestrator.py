@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.audit.rows import NewAlert
@@ -29,11 +30,10 @@ from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import Prober, ProbeRequest, no_probes
 from penstock.flows.items.expander import Expander
 from penstock.flows.items.sources import ItemQuery, no_queries
-from penstock.flows.plan import FlowPlan
-from penstock.flows.rows import FlowRow
 from penstock.flows.run_gates import RunGates
 from penstock.flows.store.completions import flow_event_take
 from penstock.flows.store.flows import NextDue, cascade_next_later, phase_due
+from penstock.flows.store.parameters import flow_parameters
 from penstock.pipelines.declare.pipeline import Pipeline
 
 BATCH: Final = 500
@@ -231,7 +231,7 @@ class Orchestrator:
         if not wakeups:
             return _Step(AdvanceResult(), False, cascade_next_later(tx))
         self._batches.trying(wakeups)
-        known = None if self._known is None else self._cached
+        known = None if self._known is None else partial(self._cached, tx)
         part = advance(tx, wakeups, actor=self._holder, holder=self._holder, known=known)
         return _Step(part, len(events) == rows, cascade_next_later(tx))
 
@@ -253,35 +253,32 @@ class Orchestrator:
         self._observed.append(_Observed(order, evidence))
 
     def _probed(self, order: ProbeOrder) -> list[Observation]:
-        gate_key = (order.phase, order.processor)
-        request = self._request(
-            order.flow, order.planned, gate_key, order.since, is_output=order.is_output
+        request = gate_probe_request(
+            order.flow,
+            order.planned,
+            (order.phase, order.processor),
+            self._code.get(order.flow.digest),
+            parameters=order.parameters,
+            since=order.since,
+            is_output=order.is_output,
         )
         return list(self._probe(request))
 
-    def _cached(self, wanted: NeededProbe) -> dict[str, Observation] | None:
+    def _cached(self, tx: Tx, wanted: NeededProbe) -> dict[str, Observation] | None:
         """Return the cached observations for a gate, or None if it must be probed."""
         assert self._known is not None
-        snapshot, ask = wanted.snapshot, wanted.ask
-        gate_key = (ask.phase, ask.processor or "")
-        request = self._request(
-            snapshot.flow, snapshot.planned, gate_key, wanted.since, is_output=wanted.is_output
+        flow, planned, ask = wanted.snapshot.flow, wanted.snapshot.planned, wanted.ask
+        request = gate_probe_request(
+            flow,
+            planned,
+            (ask.phase, ask.processor or ""),
+            self._code.get(flow.digest),
+            parameters=flow_parameters(tx, [(flow, planned)])[flow.flow_id],
+            since=wanted.since,
+            is_output=wanted.is_output,
         )
         observed = self._known(request)
         return None if observed is None else {one.key: one for one in observed}
-
-    def _request(
-        self,
-        flow: FlowRow,
-        planned: FlowPlan,
-        gate_key: tuple[str, str],
-        since: int | None,
-        *,
-        is_output: bool,
-    ) -> ProbeRequest:
-        """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
-        code = self._code.get(flow.digest)
-        return gate_probe_request(flow, planned, gate_key, code, since=since, is_output=is_output)
 
 
 def record_unadvanced(tx: Tx, flow_id: int, error: Exception) -> None:

@@ -65,6 +65,7 @@ from penstock.flows.plan import FlowPlan
 from penstock.flows.store.logs import alert_resolve_many, outbox_announce_many
 from penstock.flows.store.plans import planned
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.parameters import defaults, run_parameters
 from penstock.pipelines.plan import Need
 from penstock.runs.rows import RunEnd
 from penstock.runs.store.finish import run_end_many
@@ -367,16 +368,20 @@ class RunGates:
     def _request(self, gate: RunGateRow, plan: FlowPlan, now: int) -> ProbeRequest:
         """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
         code = self._code.get(gate.digest)
-        if code is None:
-            needs = plan.needs(gate.phase, gate.processor)
-        else:
-            needs = code.needs(plan.mode.name, gate.phase, gate.processor)
+        gate_key = (gate.phase, gate.processor)
+        needs = plan.needs(*gate_key) if code is None else code.needs(plan.mode.name, *gate_key)
         return ProbeRequest(
             dependencies=[need.dependency for need in needs],
             partition=gate.partition,
             customer=gate.customer_id,
+            parameters=_parameters(gate, plan),
             since=gate.opened_at if gate.waiting_since is None else now,
         )
+
+
+def _parameters(gate: RunGateRow, plan: FlowPlan) -> dict[str, Any]:
+    """Return the parameters that the run receives."""
+    return run_parameters(defaults(plan.definition.get("parameters")), gate.parameters)
 
 
 def _input(

@@ -13,6 +13,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.redact import check_reference, is_reference, reject_literal_secrets
 
@@ -52,6 +54,14 @@ def defaults(schema: Schema | None) -> dict[str, Any]:
     """Return the defaults of the top-level properties, as a worker fills them in."""
     properties = (schema or {}).get("properties", {})
     return {name: part["default"] for name, part in properties.items() if "default" in part}
+
+
+def run_parameters(fills: Mapping[str, Any], given: str | None) -> dict[str, Any]:
+    """Return the parameters that a run receives: the given ones (JSON) over the schema's defaults.
+
+    given: the run's or its flow's, else those of its config.
+    """
+    return {**fills, **(msgspec.json.decode(given) if given else {})}
 
 
 def _check(schema: object, field: str, depth: int) -> None:

@@ -3,6 +3,9 @@
 Every process registers its pipelines when it starts; an unchanged digest writes nothing. Processors
 missing from a new declaration are retired, not deleted: workers that still have them can claim
 their runs, so that a rolling deploy loses no run.
+
+A changed declaration is refused if the configs and flows that use the pipeline would be unsafe
+under it (`hooks.check_change`). An unchanged one is not checked: nothing that runs changes.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from penstock.pipelines.declare.incremental import entity_roles
 from penstock.pipelines.declare.limit_needs import limit_needs_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.declare.processor import Processor
-from penstock.pipelines.hooks import on_changed
+from penstock.pipelines.hooks import check_change, on_changed
 from penstock.pipelines.parameters import defaults
 
 ProcessorKeys: TypeAlias = dict[tuple[str, str], int]
@@ -32,7 +35,8 @@ ProcessorKeys: TypeAlias = dict[tuple[str, str], int]
 def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
     """Store the declaration if it changed. Return (phase, processor) → key.
 
-    Raises DeclarationError if the declaration is inconsistent.
+    Raises DeclarationError if the declaration is inconsistent, and Conflict if it changed and does
+    not fit the customers and configs that use the pipeline.
     """
     pipeline.check()
     digest = pipeline.digest
@@ -44,16 +48,19 @@ def pipeline_register(tx: Tx, pipeline: Pipeline) -> ProcessorKeys:
             if row.pipeline_key == stored[0]
         }
         return {(p.phase, p.name): known[p.phase, p.name] for p in pipeline.processors}
+    definition = pipeline.definition()
+    if stored is not None:
+        check_change(tx, stored[0], json.loads(stored[2]), definition)
     rule = pipeline.terms.rule
     number = pipeline_put(
         tx,
         name=pipeline.name,
         digest=digest,
-        definition=json.dumps(pipeline.definition(), sort_keys=True),
+        definition=json.dumps(definition, sort_keys=True),
         has_flow=pipeline.has_flow,
         partition_rule=None if rule is None else dumps(rule),
     )
-    entries, roles = pipeline.entry_processors(), entity_roles(pipeline.definition())
+    entries, roles = pipeline.entry_processors(), entity_roles(definition)
     keys = {
         (p.phase, p.name): _processor_register(
             tx, number, pipeline, p, is_entry=p in entries, role=roles.get((p.phase, p.name), 0)

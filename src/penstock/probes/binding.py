@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.core.errors import short_repr
+from penstock.core.redact import is_reference
 from penstock.pipelines.query_text import QUERY_TOKEN
 from penstock.probes.protocol import (
     Dialect,
@@ -74,6 +75,9 @@ def _value(name: str, values: Mapping[str, Any]) -> Scalar:
         known = ", ".join(f":{name}" for name in sorted(values))
         raise ProbeFailed(f"expected a query with parameters among {known}, got :{name}")
     value = values[name]
+    if is_reference(value):
+        # A statement and its values may appear in the logs of the warehouse.
+        raise ProbeFailed(f":{name} refers to a secret, and secrets are not bound in queries")
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise ProbeFailed(f"expected a scalar value for :{name}, got {short_repr(value)}")

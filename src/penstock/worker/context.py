@@ -15,8 +15,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
 from penstock.core.clock import SECOND, Clock, Micros, to_datetime
 from penstock.core.errors import (
     InvalidInput,
@@ -26,6 +24,7 @@ from penstock.core.errors import (
     RunTimedOut,
 )
 from penstock.core.redact import REFERENCE, is_reference, redact_text
+from penstock.pipelines.parameters import run_parameters
 from penstock.runs.rows import HeldRun, Progress
 from penstock.worker.execution.acting_run import ActingRun
 from penstock.worker.result import Result
@@ -251,7 +250,7 @@ _NO_PROGRESS: Final = Progress()
 def _parameters(known: LoadedProcessor, held: HeldRun) -> dict[str, Any]:
     """Return a run's parameters over the defaults; secrets are resolved only if referenced."""
     text = held.parameters
-    given = {**known.defaults, **(msgspec.json.decode(text) if text else {})}
+    given = run_parameters(known.defaults, text)
     if (text and REFERENCE in text) or any(is_reference(p) for p in known.defaults.values()):
         given = known.secrets.resolve(given, held.customer_id)
     return given

@@ -52,6 +52,12 @@ SELECT sole_customer FROM pipelines WHERE pipeline = :pipeline;
 UPDATE pipelines SET sole_customer = coalesce(sole_customer, :customer) WHERE pipeline = :pipeline
 RETURNING sole_customer;
 
+-- name: pipeline_sole_put
+-- Set the only customer of a pipeline.
+-- scope: system (registration serves all customers)
+UPDATE pipelines SET sole_customer = :customer
+WHERE pipeline = :pipeline AND coalesce(sole_customer, 0) <> :customer;
+
 -- name: processor_retire
 -- Retire the processors of a pipeline; registration revives those that are still declared.
 -- scope: system (declarations have no customer)

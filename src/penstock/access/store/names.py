@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from penstock.access.store.registry import (
     pipeline_claim,
     pipeline_list,
     pipeline_sole_get,
+    pipeline_sole_put,
     processor_list,
 )
 from penstock.core.clock import Clock, SystemClock
@@ -326,6 +327,24 @@ def check_sole_customer(tx: Tx, info: PipelineInfo, customer_key: CustomerKey | 
         _check_sole_customer(info, pipeline_sole_get(tx, info.pipeline_key), customer_key, {})
 
 
+def check_sole_user(
+    tx: Tx, pipeline_key: PipelineKey, definition: Mapping[str, Any], users: Sequence[CustomerKey]
+) -> None:
+    """Raise Conflict if the needs of a new declaration would count the rows of several customers.
+
+    users: those whose configs or flows use the pipeline, or two of them. The only one becomes the
+    pipeline's only customer.
+    """
+    tables = unowned_tables(definition)
+    if not tables or not users:
+        return
+    if len(users) > 1:
+        names = customer_names(tx, users)
+        served, fix = f"customer {names[users[0]]}", f"For {names[users[-1]]}, declare"
+        raise _second_customer(definition["name"], tables, served, fix)
+    pipeline_sole_put(tx, pipeline_key, users[0])
+
+
 def _check_sole_customer(
     info: PipelineInfo,
     sole: CustomerKey | None,
@@ -335,16 +354,21 @@ def _check_sole_customer(
     """`names`: ids of both customers, or empty if the caller may not know them."""
     if sole is None or sole == customer_key:
         return
-    tables = ", ".join(info.unowned_tables[:3])
-    more = len(info.unowned_tables) - 3
     other, own = names.get(sole), None if customer_key is None else names.get(customer_key)
     served, fix = "another customer", "Declare"
     if other is not None and own is not None:
         is_near = bool(difflib.get_close_matches(own, [other], n=1))
         served = f"customer {other}"
         fix = f"{f'Did you mean {other!r}? ' if is_near else ''}For {own}, declare"
-    raise Conflict(
-        f"Pipeline {info.name} serves {served}, and its needs ({tables}"
+    raise _second_customer(info.name, info.unowned_tables, served, fix)
+
+
+def _second_customer(pipeline: str, unowned: Sequence[str], served: str, fix: str) -> Conflict:
+    """Return the refusal of a second customer of a pipeline."""
+    tables = ", ".join(unowned[:3])
+    more = len(unowned) - 3
+    return Conflict(
+        f"Pipeline {pipeline} serves {served}, and its needs ({tables}"
         f"{f' and {more} more' if more > 0 else ''}) count the rows of all customers. {fix} "
         "customer_column= on the pipeline or on these needs, or shared=True for data that all "
         "customers have in common, and register it again."
@@ -370,14 +394,15 @@ def _read_pipelines(tx: Tx) -> dict[str, PipelineInfo]:
             processors=tuple(row for row in processors if row.pipeline_key == number),
             has_flow=has_flow,
             sole_customer=sole,
-            unowned_tables=_unowned_tables(declared),
+            unowned_tables=unowned_tables(declared),
         )
         for number, name, _, definition, has_flow, sole in pipeline_list(tx)
         for declared in (json.loads(definition),)
     }
 
 
-def _unowned_tables(definition: Mapping[str, Any]) -> tuple[str, ...]:
+def unowned_tables(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the tables of needs that have neither a customer column nor `shared`."""
     if definition.get("customer_column"):
         return ()
     needs = [

@@ -94,6 +94,11 @@ def pipeline_claim(tx: Tx, pipeline: PipelineKey, customer: CustomerKey) -> Cust
     return CustomerKey(one(tx.rows("pipeline_claim", params))[0])
 
 
+def pipeline_sole_put(tx: Tx, pipeline: PipelineKey, customer: CustomerKey) -> None:
+    """Set the only customer of a pipeline."""
+    tx.run("pipeline_sole_put", {"pipeline": pipeline, "customer": customer})
+
+
 def processor_list(tx: Tx) -> list[ProcessorRow]:
     """Return all registered processors."""
     return [

@@ -50,11 +50,11 @@ class _Part(NamedTuple):
         return self.reported | self.following | self.before
 
 
-def snapshot_of(tx: Tx, locked: Locked, wakeup: Wakeup | None = None) -> FlowSnapshot:
-    """Load the snapshot of one flow."""
-    flow_id = locked.flow.flow_id
+def snapshot_of(tx: Tx, unlocked: Locked) -> FlowSnapshot:
+    """Load the snapshot of one flow, to read it; the flow need not be locked."""
+    flow_id = unlocked.flow.flow_id
     read = _query_all(tx, [flow_id])
-    return snapshots_of(tx, [locked], {flow_id: wakeup or Wakeup()}, read())[0]
+    return snapshots_of(tx, [unlocked], {flow_id: Wakeup()}, read(), is_read=True)[0]
 
 
 def drop_stale_evidence(tx: Tx, wakeups: Mapping[int, Wakeup]) -> None:

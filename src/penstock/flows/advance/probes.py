@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from typing import Any
 
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.plan import FlowPlan
@@ -16,12 +17,14 @@ def gate_probe_request(
     gate_key: tuple[str, str],
     code: Pipeline | None,
     *,
+    parameters: Mapping[str, Any],
     since: int | None,
     is_output: bool,
 ) -> ProbeRequest:
     """Return what to probe for a gate, given by phase and processor.
 
-    code: the pipeline's code if this process has loaded it; JSON holds no functions.
+    code: the pipeline's code if this process has loaded it; JSON holds no functions. parameters:
+    those that the runs of the flow receive.
     """
     phase, processor = gate_key
     if code is not None:
@@ -32,6 +35,6 @@ def gate_probe_request(
         dependencies=[need.dependency for need in needs],
         partition=flow.partition,
         customer=flow.customer_id,
-        parameters={} if flow.parameters is None else json.loads(flow.parameters),
+        parameters=parameters,
         since=since,
     )

@@ -283,6 +283,8 @@ class ProbeOrder:
     phase: str
     processor: str
     since: int | None
+    parameters: Mapping[str, Any]
+    """Those that the runs of the flow receive, as of the lease."""
     is_output: bool = False
 
 

@@ -54,6 +54,7 @@ from penstock.flows.store.flows import (
     flow_lock_later,
 )
 from penstock.flows.store.logs import topics_later
+from penstock.flows.store.parameters import flow_parameters
 from penstock.flows.store.plans import processors_later
 from penstock.pipelines.declare.each import EachKind
 from penstock.runs.rows import CompletionEvent, NewRun
@@ -210,6 +211,8 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
         return []
     tokens = probe_lease_many(tx, [want.gate_id for want in wanted], holder, PROBE_LEASE_US)
     orders = []
+    leased = [want.snapshot for want in wanted if want.gate_id in tokens]
+    parameters = flow_parameters(tx, [(one.flow, one.planned) for one in leased])
     for want in wanted:
         snapshot, phase, processor = want.snapshot, want.ask.phase, want.ask.processor or ""
         token = tokens.get(want.gate_id)
@@ -229,6 +232,7 @@ def _lease(tx: Tx, changes: ChangeSet, holder: str | None) -> list[ProbeOrder]:
                 phase=phase,
                 processor=processor,
                 since=want.since,
+                parameters=parameters[snapshot.flow.flow_id],
                 is_output=want.is_output,
             )
         )

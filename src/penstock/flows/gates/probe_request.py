@@ -36,7 +36,8 @@ class ProbeBudget:
 class ProbeRequest:
     """A probe request: the resolved dependencies of a gate, for one partition.
 
-    customer and parameters are bound by name in the pipeline's own queries. since:
+    customer and parameters (those that the runs receive) are bound by name in the pipeline's own
+    queries. since:
     observations that began before this time are not reused, such as those from before the upstream
     phase completed.
     """

@@ -8,7 +8,6 @@ creation of its runs. Safe in any number of replicas. The orchestrator calls `ru
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -41,6 +40,7 @@ from penstock.flows.items.store.outcomes import expansion_settled
 from penstock.flows.plan import FanOut
 from penstock.flows.rows import FlowRow
 from penstock.flows.store.flows import config_defaults, flow_get
+from penstock.flows.store.parameters import flow_parameters
 from penstock.flows.store.plans import planned, processors_later
 from penstock.pipelines.declare.each import EachKind
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -74,6 +74,8 @@ class _Evaluation(NamedTuple):
     row: ExpansionRow
     flow: FlowRow
     fan_out: FanOut
+    parameters: Mapping[str, Any]
+    """Those that the runs of the flow receive."""
 
 
 class _Evaluated(NamedTuple):
@@ -149,7 +151,8 @@ class Expander:
         if leased is None:
             return None
         plan = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
-        return _Evaluation(leased, flow, plan.fan_outs[row.phase, row.processor])
+        parameters = flow_parameters(tx, [(flow, plan)])[flow.flow_id]
+        return _Evaluation(leased, flow, plan.fan_outs[row.phase, row.processor], parameters)
 
     def _continue(self, tx: Tx, rows: Sequence[ExpansionRow]) -> tuple[int, set[str]]:
         """Create the runs of the next part of each expansion whose flow no other process holds."""
@@ -204,10 +207,10 @@ class Expander:
 
     def _evaluate(self, evaluation: _Evaluation) -> _Evaluated:
         """Query or call the source of the items; any error is part of the result."""
-        row, flow, fan_out = evaluation
+        fan_out = evaluation.fan_out
         each = fan_out.each
         try:
-            request = _request(row, flow, fan_out)
+            request = _request(evaluation)
             if each.kind is EachKind.FUNCTION:
                 body = self._body(evaluation)
                 if body is None:
@@ -264,7 +267,8 @@ class Expander:
         return len(runs), {pool}
 
 
-def _request(row: ExpansionRow, flow: FlowRow, fan_out: FanOut) -> ItemRequest:
+def _request(evaluation: _Evaluation) -> ItemRequest:
+    row, flow, fan_out, parameters = evaluation
     return ItemRequest(
         pipeline=flow.pipeline,
         phase=row.phase,
@@ -274,7 +278,7 @@ def _request(row: ExpansionRow, flow: FlowRow, fan_out: FanOut) -> ItemRequest:
         customer=flow.customer_id,
         flow_id=encode("flow", flow.flow_id),
         correlation_id=flow.correlation_id,
-        parameters={} if flow.parameters is None else json.loads(flow.parameters),
+        parameters=parameters,
         sql=fan_out.each.sql,
         warehouse=fan_out.warehouse,
     )

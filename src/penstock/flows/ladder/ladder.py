@@ -120,6 +120,7 @@ class _Rung:
             order.planned,
             (order.phase, order.processor),
             self._code.get(order.flow.digest),
+            parameters=order.parameters,
             since=order.since,
             is_output=order.is_output,
         )

@@ -38,6 +38,11 @@ SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
     f.max_execution_us, f.sla_us, f.offset_us, f.timezone
 FROM configs f JOIN pipelines l ON l.pipeline = f.pipeline WHERE f.config_id {{any ids}};
 
+-- name: config_parameters_list
+-- The current parameters of configs.
+-- scope: system (the caller has read their flows)
+SELECT f.config_id, f.parameters FROM configs f WHERE f.config_id {{any ids}};
+
 -- name: generation_next_many
 -- The next generation of each key; concurrent openers of the same key wait here. Numbers given to
 -- flows that belong to no config, before there was one, are not given again.
@@ -422,6 +427,15 @@ RETURNING flow_id;
 -- scope: system (registration serves all customers)
 SELECT DISTINCT digest FROM flows WHERE pipeline = :pipeline AND ended_at IS NULL
     AND digest <> :digest;
+
+-- name: pipeline_users
+-- The first and the last customer with an active config or an open flow of a pipeline.
+-- scope: system (registration serves all customers)
+SELECT min(u.customer), max(u.customer) FROM (
+    SELECT f.customer FROM configs f WHERE f.pipeline = :pipeline AND f.is_active
+    UNION ALL
+    SELECT w.customer FROM flows w WHERE w.pipeline = :pipeline AND w.ended_at IS NULL
+) AS u;
 
 -- name: flow_lock_of_digests
 -- The open flows with one of these declarations, locked in order as `flow_lock_many` does.

@@ -2,20 +2,37 @@
 
 A flow keeps the declaration it was opened with while its phases or processors differ from the new
 one. Otherwise it follows the new needs, modes and warehouses, so that a corrected declaration ends
-the wait it caused.
+the wait it caused. A declaration under which gates would count the rows of several customers, or
+schedules would repeat partitions, is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.access.store.names import check_sole_user, unowned_tables
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.naming import PipelineKey
-from penstock.db.store import Tx
+from penstock.db.store import Tx, one
 from penstock.flows.plan import has_same_graph
 from penstock.flows.rows import WaitingFilter
 from penstock.flows.store.plans import definition_get
+from penstock.schedules.store.declared import check_partition_rule
 
 ACTOR = "registration"
+
+
+def declaration_check(
+    tx: Tx, pipeline_key: PipelineKey, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> None:
+    """Raise Conflict if a changed declaration does not fit the configs and flows that use it."""
+    check_partition_rule(tx, pipeline_key, old, new)
+    if unowned_tables(new):
+        ends = one(tx.rows("pipeline_users", {"pipeline": pipeline_key}))
+        users = sorted({customer for customer in ends if customer is not None})
+        check_sole_user(tx, pipeline_key, new, users)
 
 
 def declaration_adopt(tx: Tx, pipeline_key: PipelineKey, digest: str) -> None:

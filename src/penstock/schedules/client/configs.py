@@ -197,6 +197,10 @@ class Configs(ConfigReads):
             old = self._locked(tx, number)
             _check_version(old, expected)
             draft = changed_draft(tx, self._names, old, change)
+            if draft.is_active and not old.is_active:
+                # Registration looks at active configs only.
+                info = self._names.pipeline(draft.pipeline, tx=tx)
+                self._names.use_pipeline(tx, info, old.customer_key)
             action = "UPDATED"
             if draft.is_active != old.is_active:
                 action = "ACTIVATED" if draft.is_active else "DEACTIVATED"
@@ -329,7 +333,8 @@ def _check_draft(
     """Check a config against the declaration of its pipeline: parameters and partitions."""
     info = names.pipeline(draft.pipeline, "pipeline", tx=tx)
     validate(info.definition.get("parameters"), json.loads(draft.parameters))
-    if old is None or draft.cadence != old.cadence:
+    is_enabled = old is not None and draft.is_active and not old.is_active
+    if old is None or draft.cadence != old.cadence or is_enabled:
         _check_partitions(draft, info.definition)
 
 

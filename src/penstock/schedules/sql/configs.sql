@@ -97,6 +97,14 @@ RETURNING version;
 SELECT {{config_columns}} {{config_joins}}
 WHERE f.config_id = :config_id AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer);
 
+-- name: config_cadences_of_pipeline
+-- The schedules of a pipeline's active configs: the number of configs with each, and the first one.
+-- scope: system (registration serves all customers)
+SELECT d.cron, d.interval_us, count(*), min(f.config_id)
+FROM configs f JOIN cadences d ON d.cadence = f.cadence
+WHERE f.pipeline = :pipeline AND f.is_active
+GROUP BY d.cron, d.interval_us ORDER BY 4;
+
 -- name: config_lock
 -- Lock a config's row before deciding on it.
 -- scope: system (by config id)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from penstock.access.store.names import (
     NameResolver,
@@ -15,6 +15,7 @@ from penstock.access.store.names import (
     check_sole_customer,
 )
 from penstock.access.store.paging import Cursor, PageLimit, paged
+from penstock.access.store.registry import customer_get
 from penstock.core.clock import DAY, FAR_FUTURE, Micros, request_time
 from penstock.core.errors import DeclarationError, InvalidInput, NotFound
 from penstock.core.fields import did_you_mean
@@ -32,6 +33,7 @@ from penstock.flows.advance.decide import gate_input
 from penstock.flows.advance.load import snapshot_of
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest, gates_to_evaluate
+from penstock.flows.client.target import only_configs
 from penstock.flows.gates.evidence import assess
 from penstock.flows.gates.from_rows import (
     backtest_record,
@@ -61,7 +63,9 @@ from penstock.flows.plan import FlowPlan, planned_of
 from penstock.flows.rows import Locked, WaitingFilter
 from penstock.flows.store.adopt import flow_event_put_for_waiting
 from penstock.flows.store.flows import flow_get
+from penstock.flows.store.parameters import flow_parameters
 from penstock.pipelines.mode import ModeOptions
+from penstock.pipelines.parameters import defaults, run_parameters
 from penstock.pipelines.partition import check_partition, partition_rule_of
 from penstock.pipelines.plan import Need, mode_and_partition, modes_of
 
@@ -112,17 +116,22 @@ class Gates:
         flow_id: Annotated[str | None, _FLOW_ID] = None,
         retry_count: Annotated[int, _RETRY_COUNT] = 0,
     ) -> GateCheck:
-        """Evaluate a gate now. The data is probed; nothing is changed."""
+        """Evaluate a gate now. The data is probed; nothing is changed.
+
+        Queries receive the parameters of the flow. Without a flow they receive those of the
+        customer's only active config of the pipeline; if there are several, the schema's defaults.
+        """
         number = _flow_number(flow_id)
         owner = self._names.customer_or_default(customer)
         if number is not None:
-            snapshot = self._store.read(lambda tx: self._snapshot(tx, number, customer))
+            snapshot, parameters = self._store.read(lambda tx: self._snapshot(tx, number, customer))
             planned, partition, now = snapshot.planned, snapshot.flow.partition, snapshot.now
             owner = snapshot.flow.customer_id
         else:
             snapshot = None
             info = self._names.pipeline(pipeline, "pipeline")
-            now = self._store.read(lambda tx: self._owner_checked(tx, customer, info))
+            now, of_config = self._store.read(lambda tx: self._owner_checked(tx, customer, info))
+            parameters = run_parameters(defaults(info.definition.get("parameters")), of_config)
             if partition is not None:
                 check_partition(partition_rule_of(info.definition), partition)
             chosen, named = mode_and_partition(info.definition, now, mode=mode)
@@ -133,6 +142,7 @@ class Gates:
             dependencies=[need.dependency for need in needs],
             partition=partition,
             customer=owner,
+            parameters=parameters,
             since=now,  # a check must not use cached observations
         )
         observations = list(self._probe(request)) if needs else []
@@ -282,21 +292,32 @@ class Gates:
             diverged=sum(has_diverged(row) for row in rows),
         )
 
-    def _owner_checked(self, tx: Tx, customer: str | None, info: PipelineInfo) -> Micros:
-        """Raise NotFound for a customer that the caller may not see. Return the time.
+    def _owner_checked(
+        self, tx: Tx, customer: str | None, info: PipelineInfo
+    ) -> tuple[Micros, str | None]:
+        """Raise NotFound for a customer that the caller may not see.
 
         A pipeline whose needs do not distinguish customers would show another customer's rows.
+        Return the time, and the parameters (JSON) of the customer's only active config.
         """
         key = self._names.customer_key(tx, customer)
         if key is not None:
             check_sole_customer(tx, info, key)
-        return tx.now()
+        else:
+            key = customer_get(tx, self._names.default_customer)
+        configs = [] if key is None else only_configs(tx, info, key)
+        return tx.now(), configs[0].parameters if len(configs) == 1 else None
 
-    def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> FlowSnapshot:
+    def _snapshot(
+        self, tx: Tx, flow_id: int, customer: str | None
+    ) -> tuple[FlowSnapshot, dict[str, Any]]:
+        """Return an unlocked flow, and the parameters that its runs receive."""
         flow = flow_get(tx, flow_id, self._names.customer_key(tx, customer))
         if flow is None:
             raise NotFound("flow", encode("flow", flow_id))
-        return snapshot_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
+        locked = Locked(flow, has_overrides=True, has_breakers=True, now=tx.now())
+        snapshot = snapshot_of(tx, locked)
+        return snapshot, flow_parameters(tx, [(flow, snapshot.planned)])[flow_id]
 
     def _needs(self, planned: FlowPlan, phase: str, processor: str | None) -> tuple[Need, ...]:
         known = [p.name for p in planned.plan.phases]

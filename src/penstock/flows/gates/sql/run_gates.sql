@@ -38,11 +38,13 @@ RETURNING run_id;
 -- fragment: run_gate_columns
 g.run_id, g.token, g.customer, c.customer_id, g.pipeline, l.name, l.digest, g.phase, g.processor,
 g.partition, g.mode, g.source, g.correlation_id, g.opened_at, g.deadline_at, g.waiting_since,
-g.tries, g.verdict, g.status, g.reason, g.probe_at, r.ordering_key, r.trigger_message_id
+g.tries, g.verdict, g.status, g.reason, g.probe_at, r.ordering_key, r.trigger_message_id,
+coalesce(r.parameters, f.parameters)
 
 -- fragment: run_gate_joins
 JOIN runs r ON r.run_id = g.run_id AND r.admission = 5
 JOIN customers c ON c.customer = g.customer JOIN pipelines l ON l.pipeline = g.pipeline
+LEFT JOIN configs f ON f.config_id = r.config_id
 
 -- name: run_gate_rows [postgres]
 -- Lock gates, and the runs that wait for them; a run that has ended is not returned.

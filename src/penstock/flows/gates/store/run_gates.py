@@ -47,6 +47,8 @@ class RunGateRow(NamedTuple):
     probe_at: int | None
     ordering_key: str | None
     message_id: str | None
+    parameters: str | None
+    """The run's parameters, else those of its config (JSON)."""
 
 
 class RunGateDecision(NamedTuple):
