@@ -145,20 +145,29 @@ SELECT run_id, token FROM runs WHERE flow_id = :flow_id AND state = 'CLAIMED'
     AND claimed_by IS NULL AND session_id IS NULL
     AND (CAST(:processor AS bigint) IS NULL OR processor = :processor) ORDER BY run_id;
 
--- name: run_cancel_request_flow
--- Request the cancellation of all held runs of a flow.
+-- name: run_of_flow_not_stopped
+-- A live run of a flow that may still be retried or returned to the queue.
 -- scope: system (the caller locked the flow)
-UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
-    cancel_requested_by = coalesce(cancel_requested_by, :actor),
-    cancel_reason = coalesce(cancel_reason, :reason)
-WHERE flow_id = :flow_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
+SELECT run_id FROM runs WHERE flow_id = :flow_id AND cancel_requested_by IS NULL LIMIT 1;
+
+-- name: run_stop_flow
+-- Let no live run of a flow be retried or returned to the queue: it has an author and a reason of
+-- its cancellation. With :asks, those that are held are also asked to stop. Returns the held runs.
+-- scope: system (the caller locked the flow)
+UPDATE runs SET cancel_requested_by = coalesce(cancel_requested_by, :actor),
+    cancel_reason = coalesce(cancel_reason, :reason),
+    cancel_requested_at = CASE WHEN :asks AND admission = 9
+        THEN coalesce(cancel_requested_at, {{now}}) ELSE cancel_requested_at END
+WHERE flow_id = :flow_id RETURNING run_id, admission;
 
 -- name: run_cancel_request
--- Request cancellation; the holder learns of it at its next heartbeat.
+-- Request cancellation; the holder learns of it at its next heartbeat. The first request counts.
 -- scope: system (the caller has checked the run)
 UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
-    cancel_requested_by = coalesce(cancel_requested_by, :actor),
-    cancel_reason = coalesce(cancel_reason, :reason)
+    cancel_requested_by = CASE WHEN cancel_requested_at IS NULL THEN :actor
+        ELSE cancel_requested_by END,
+    cancel_reason = CASE WHEN cancel_requested_at IS NULL
+        THEN coalesce(:reason, cancel_reason) ELSE coalesce(cancel_reason, :reason) END
 WHERE run_id = :run_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
 
 -- fragment: metrics_sums
