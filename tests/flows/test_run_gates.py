@@ -12,12 +12,12 @@ from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.client import Client
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import decode, encode
 from penstock.core.records.validation import convert_input
 from penstock.flows.gates import gate
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.gates.records import OverrideRequest
-from penstock.core.ids import decode, encode
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline

@@ -62,7 +62,8 @@ class FlowRef(Record):
     ended_at: Time | None
     """Time at which the flow ended; null while it is open."""
     deadline_at: Time | None
-    """Time at which the flow fails unless it has ended; null if there is no deadline."""
+    """Time at which the flow fails unless it has ended; null while it waits for the flow before it
+    (overlap `queue`, catch-up `all`): its deadline counts from when that has ended."""
 
 
 BY_GENERATION: Final = "superseded by a new generation that"
