@@ -94,6 +94,32 @@ SELECT {{live_columns}} {{live_joins}}
 WHERE r.customer = :customer AND r.slot = :slot AND r.root_run_id = :root AND r.run_id <> :run_id
 LIMIT 1;
 
+-- fragment: live_of_slot
+SELECT r.run_id, r.state, r.parent_run_id, r.root_run_id
+FROM runs r JOIN processors p ON p.processor = r.processor
+WHERE r.customer = :customer AND r.slot = :slot AND p.phase = :phase AND p.name = :processor
+    AND r.item_key = :item_key AND (CAST(:flow_id AS bigint) IS NULL) = (r.flow_id IS NULL)
+    AND (CAST(:flow_id AS bigint) IS NULL OR r.flow_id = :flow_id)
+
+-- name: run_live_of_occurrence
+-- The live runs of a processor for one occurrence of a config; all do the same work.
+-- scope: system (the caller has checked the run)
+{{live_of_slot}} AND r.config_id = :config_id ORDER BY r.run_id LIMIT 1;
+
+-- name: run_live_of_submission
+-- The live runs of a processor without a config that may do the same work as a run: of the same
+-- flow, or, outside any flow, retries with its correlation id.
+-- scope: system (the caller has checked the run)
+{{live_of_slot}} AND r.config_id IS NULL
+    AND (r.flow_id IS NOT NULL OR (r.parent_run_id IS NOT NULL
+        AND (r.correlation_id = :correlation_id OR r.root_run_id = :root)))
+ORDER BY r.run_id;
+
+-- name: run_parents
+-- The parents of ended runs, and the first attempts of their chains.
+-- scope: system (the caller has checked the runs)
+SELECT h.run_id, h.parent_run_id, h.root_run_id FROM history h WHERE h.run_id {{any ids}};
+
 -- name: run_progress_get
 -- Live progress of a run.
 -- scope: system (the caller has checked the run)
