@@ -162,6 +162,62 @@ class TestOwner:
         assert len(shop.fire()) == 1
 
 
+class TestRepeatedReports:
+    """A completion reported again after its flow ended opens no generation."""
+
+    @pytest.fixture
+    def stage(self, store: Store, clock: VirtualClock) -> Stage:
+        made = Pipeline("nba", partition=day("day", repeats=True), warehouse="w")
+        raw = made.phase("raw")
+        raw.external("far")
+        made.phase("analytics", after=raw).processor("an")(work)
+        return Stage(store, clock, made)
+
+    def report(self, stage: Stage, **fields: Any) -> str:
+        """Report the completion, let everything run off, and return the outcome."""
+        given = {"records": 5, "entities": {"game": [1]}, **fields}
+        made = CompletionReport(
+            pipeline="nba", processor="far", partition=DAY, customer="acme", **given
+        )
+        outcome = stage.client.flows.complete(made).outcome
+        stage.run_off()
+        return outcome
+
+    def test_without_an_execution_id(self, stage: Stage) -> None:
+        assert self.report(stage) == "opened"
+        stage.clock.advance(9 * MINUTE)
+        assert self.report(stage) == "known"
+        assert stage.sql("SELECT generation, state FROM flows") == [(1, "COMPLETE")]
+        stage.clock.advance(2 * MINUTE)
+        assert self.report(stage) == "opened", "the time has passed"
+        assert self.report(stage) == "known"
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"records": 6},
+            {"status": "partial"},
+            {"entities": {"game": [2]}},
+            {"correlation_id": "again"},
+            {"metadata": {"file": "b"}},
+            {"execution_id": "two"},
+        ],
+    )
+    def test_another_report_is_another_execution(self, stage: Stage, other: Any) -> None:
+        assert self.report(stage) == "opened"
+        assert self.report(stage, **other) == "opened"
+
+    def test_with_an_execution_id(self, stage: Stage) -> None:
+        assert self.report(stage, execution_id="one") == "opened"
+        stage.clock.advance(DAY_US)
+        assert self.report(stage, execution_id="one") == "known"
+
+    def test_a_rerun_by_hand(self, stage: Stage) -> None:
+        assert self.report(stage) == "opened"
+        assert stage.open(mode=None, force=True).is_new
+        assert self.report(stage) == "taken"
+
+
 class TestSuperseding:
     """A new generation by hand replaces older open ones."""
 
