@@ -180,6 +180,8 @@ class TestClosing:
         number = dead_letter_id_of(harness, run_id)
         with pytest.raises(InvalidInput, match="parameters"):
             dead_letters.replay(number, DeadLetterEdit(data=b"x"))
+        with pytest.raises(InvalidInput, match=r"parameters\.days"):
+            dead_letters.replay(number, DeadLetterEdit(parameters={"days": "not a number"}))
         edit = DeadLetterEdit(parameters={"region": "eu"})
         new_id = harness.client.as_actor("ann").dead_letters.replay(number, edit).replayed_as
         new = harness.run(decode("run", new_id))

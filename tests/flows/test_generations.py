@@ -8,13 +8,17 @@ import pytest
 
 from penstock import Pipeline, day, same_day
 from penstock.core.clock import DAY as DAY_US
-from penstock.core.clock import HOUR
+from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode, encode
-from penstock.db.store import Store
+from penstock.db.store import Store, Tx
 from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_list
+from penstock.runs import attempt_result
+from penstock.runs.attempt_result import AttemptFailure
+from penstock.runs.rows import HeldRun
+from penstock.runs.store.finish import run_end_many, run_lapse_many, run_release_many
 from penstock.schedules.records import Config
 from penstock.schedules.scheduler import Scheduler
 from penstock.services.store import Retention, prune
@@ -66,6 +70,23 @@ class Shop:
     def alerts(self) -> list[str]:
         """Return the rules of the open alerts."""
         return [row[0] for row in self.stage.sql("SELECT rule FROM alerts WHERE state = 'open'")]
+
+
+def end_badly(tx: Tx, held: HeldRun, way: str) -> None:
+    """End an attempt in a way that starts the run again."""
+    failure = AttemptFailure(error_type="TRANSIENT_NETWORK")
+    ends = {
+        "transient": attempt_result.failed(held, failure, jitter=0.0),
+        "timeout": attempt_result.timed_out(held, jitter=0.0),
+        "stale": attempt_result.stale(held, jitter=0.0),
+    }
+    if way in ends:
+        (ended,) = run_end_many(tx, [ends[way]])
+        assert ended.retry_run_id is None
+    elif way == "release":
+        assert run_release_many(tx, [(held.run_id, held.token, 0)])
+    else:
+        assert run_lapse_many(tx, [(held.run_id, held.token)])
 
 
 @pytest.fixture
@@ -141,6 +162,62 @@ class TestOwner:
         assert len(shop.fire()) == 1
 
 
+class TestRepeatedReports:
+    """A completion reported again after its flow ended opens no generation."""
+
+    @pytest.fixture
+    def stage(self, store: Store, clock: VirtualClock) -> Stage:
+        made = Pipeline("nba", partition=day("day", repeats=True), warehouse="w")
+        raw = made.phase("raw")
+        raw.external("far")
+        made.phase("analytics", after=raw).processor("an")(work)
+        return Stage(store, clock, made)
+
+    def report(self, stage: Stage, **fields: Any) -> str:
+        """Report the completion, let everything run off, and return the outcome."""
+        given = {"records": 5, "entities": {"game": [1]}, **fields}
+        made = CompletionReport(
+            pipeline="nba", processor="far", partition=DAY, customer="acme", **given
+        )
+        outcome = stage.client.flows.complete(made).outcome
+        stage.run_off()
+        return outcome
+
+    def test_without_an_execution_id(self, stage: Stage) -> None:
+        assert self.report(stage) == "opened"
+        stage.clock.advance(9 * MINUTE)
+        assert self.report(stage) == "known"
+        assert stage.sql("SELECT generation, state FROM flows") == [(1, "COMPLETE")]
+        stage.clock.advance(2 * MINUTE)
+        assert self.report(stage) == "opened", "the time has passed"
+        assert self.report(stage) == "known"
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"records": 6},
+            {"status": "partial"},
+            {"entities": {"game": [2]}},
+            {"correlation_id": "again"},
+            {"metadata": {"file": "b"}},
+            {"execution_id": "two"},
+        ],
+    )
+    def test_another_report_is_another_execution(self, stage: Stage, other: Any) -> None:
+        assert self.report(stage) == "opened"
+        assert self.report(stage, **other) == "opened"
+
+    def test_with_an_execution_id(self, stage: Stage) -> None:
+        assert self.report(stage, execution_id="one") == "opened"
+        stage.clock.advance(DAY_US)
+        assert self.report(stage, execution_id="one") == "known"
+
+    def test_a_rerun_by_hand(self, stage: Stage) -> None:
+        assert self.report(stage) == "opened"
+        assert stage.open(mode=None, force=True).is_new
+        assert self.report(stage) == "taken"
+
+
 class TestSuperseding:
     """A new generation by hand replaces older open ones."""
 
@@ -212,6 +289,45 @@ class TestSuperseding:
         live = shop.stage.sql("SELECT flow_id FROM runs WHERE state = 'PENDING'")
         assert scheduled.flow_id not in {row[0] for row in live}
         assert len(live) == 1
+
+    @pytest.mark.parametrize("way", ["transient", "timeout", "stale", "release", "lapse"])
+    def test_runs_in_progress_do_not_start_again(self, shop: Shop, way: str) -> None:
+        """Only the new generation's run can be claimed, however the older one's ends."""
+        (scheduled,) = shop.fire()
+        held = shop.stage.claim("loader", start=way != "lapse")["loader"]
+        shop.client.flows.trigger(shop.request(scheduled.partition, force=True))
+        shop.stage.write(lambda tx: end_badly(tx, held, way))
+        shop.clock.advance(6 * MINUTE)
+        shop.stage.step()
+        claimed = shop.stage.claim("loader")["loader"]
+        assert shop.stage.sql("SELECT run_id FROM runs") == [(claimed.run_id,)]
+        assert claimed.flow_id != scheduled.flow_id
+        ended = shop.client.runs.detail(encode("run", held.run_id))
+        assert ended.run.state == "CANCELLED"
+        why = "superseded by a new generation that tester opened manually"
+        last = ended.journal[-1]
+        assert (last.action, last.actor, last.why) == ("ended", "tester", why)
+        assert shop.client.dead_letters.list().items == []
+
+    def test_runs_in_progress_may_complete(self, shop: Shop) -> None:
+        (scheduled,) = shop.fire()
+        held = shop.stage.claim("loader")["loader"]
+        shop.client.flows.trigger(shop.request(scheduled.partition, force=True))
+        asked = "SELECT cancel_requested_at FROM runs WHERE cancel_requested_at IS NOT NULL"
+        assert shop.stage.sql(asked) == []
+        shop.stage.end(held)
+        assert shop.client.runs.get(encode("run", held.run_id)).state == "COMPLETED"
+
+    def test_a_cancelled_flow_retries_nothing(self, shop: Shop) -> None:
+        """Also if its worker does not know of the request to stop."""
+        (scheduled,) = shop.fire()
+        held = shop.stage.claim("loader")["loader"]
+        shop.client.flows.cancel(encode("flow", scheduled.flow_id), "wrong day")
+        shop.stage.write(lambda tx: end_badly(tx, held, "transient"))
+        assert shop.stage.sql("SELECT run_id FROM runs") == []
+        ended = shop.client.runs.detail(encode("run", held.run_id))
+        assert (ended.run.state, ended.run.error_type) == ("CANCELLED", "TRANSIENT_NETWORK")
+        assert ended.journal[-1].why == "wrong day"
 
     def test_keep_older(self, shop: Shop) -> None:
         scheduled = self.blocked(shop)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from penstock import Pipeline, game_day_modes, same_day
+from penstock import Mode, Pipeline, game_day_modes, same_day
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
@@ -14,6 +15,7 @@ from penstock.db.store import Store
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_list
 from penstock.schedules.scheduler import Scheduler
+from penstock.slos.recorder import SloRecorder
 from penstock.testing.clock import VirtualClock
 from tests.kits.configs import cfg, create_config
 from tests.kits.flows import Stage, chain, work
@@ -22,8 +24,11 @@ from tests.kits.flows import Stage, chain, work
 class Hourly:
     """A stage with a config of `nba` that fires hourly."""
 
-    def __init__(self, store: Store, clock: VirtualClock, **fields: Any) -> None:
-        self.stage = Stage(store, clock, chain("raw", "analytics"))
+    def __init__(
+        self, store: Store, clock: VirtualClock, modes: Sequence[Mode] = (), **fields: Any
+    ) -> None:
+        declared = {"modes": modes} if modes else {}
+        self.stage = Stage(store, clock, chain("raw", "analytics", **declared))
         self.clock = clock
         self.scheduler = Scheduler(store, clock=clock)
         given = {"pipeline_template": "nba", "schedule_cron": "0 * * * *", **fields}
@@ -85,6 +90,52 @@ class TestQueue:
             stage.step()
         assert started == sorted(started)
         assert not hourly.open
+
+    def test_a_deadline_counts_from_the_begin(self, store: Store, clock: VirtualClock) -> None:
+        """Twelve flows of 40 minutes each complete, although all had to end within two hours."""
+        mode = Mode("daily", slo="1h", otherwise="FAIL", default=True)
+        hourly = Hourly(store, clock, [mode], catch_up="all", catch_up_window_minutes=1440)
+        stage = hourly.stage
+        clock.advance(12 * HOUR)
+        hourly.scheduler.run_once()
+        flows = hourly.open
+        assert len(flows) == 12
+        for ahead in flows:
+            stage.step()
+            began = clock.now()
+            live = hourly.open
+            assert (live[0].flow_id, live[0].deadline_at) == (ahead.flow_id, began + 2 * HOUR)
+            assert all(one.deadline_at is None for one in live[1:])
+            for _ in range(2):
+                clock.advance(20 * MINUTE)
+                SloRecorder(store).run_once()
+                stage.step()
+                assert stage.complete() == 1
+        stage.step()
+        clock.advance(HOUR)
+        SloRecorder(store).run_once()
+        assert stage.sql("SELECT state, count(*) FROM flows GROUP BY 1") == [("COMPLETE", 12)]
+        results = "SELECT outcome, count(*) FROM slo_results WHERE phase = '' GROUP BY 1"
+        assert stage.sql(results) == [("met", 12)]
+
+    def test_a_flow_that_began_fails_at_its_deadline(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        mode = Mode("daily", slo="1h", otherwise="FAIL", default=True)
+        hourly = Hourly(store, clock, [mode], overlap="queue")
+        hourly.fire()
+        hourly.fire()
+        ahead, waiting = hourly.open
+        clock.advance(HOUR + MINUTE)
+        hourly.stage.step()
+        assert hourly.stage.state(ahead) == "FAILED"
+        hourly.stage.step()
+        clock.advance(2 * HOUR - MINUTE)
+        hourly.stage.step()
+        assert hourly.stage.state(waiting) == "OPEN"
+        clock.advance(MINUTE)
+        hourly.stage.step()
+        assert hourly.stage.state(waiting) == "FAILED"
 
     def test_a_cancelled_flow_frees_the_queue(self, store: Store, clock: VirtualClock) -> None:
         """The next flow starts, however the flow ahead ended."""

@@ -12,6 +12,7 @@ from penstock.bus.message import NewMessage
 from penstock.bus.records import Subscription, Topic
 from penstock.client import Client
 from penstock.core.errors import InvalidInput
+from penstock.core.ids import decode, encode
 from penstock.core.records.validation import convert_input
 from penstock.flows.gates import gate
 from penstock.flows.gates.evidence import Observation
@@ -246,6 +247,47 @@ def test_order_holds_behind_a_gate(scene: Scene) -> None:
         assert scene.run(wanted).state == "RUNNING"
         scene.harness.complete(held)
         scene.step()
+
+
+def test_a_retry_keeps_its_place(scene: Scene) -> None:
+    """A run of a key whose gate passes later waits for the retry of the run before it."""
+    scene.rows |= {"t.rows": 10, "t.extra": 1}
+    first = scene.submit("critical", ordering_key="k", **WAITING)
+    scene.step()
+    held = scene.harness.take()
+    scene.rows.clear()
+    second = scene.submit("critical", ordering_key="k", **WAITING)
+    scene.step()
+    scene.rows |= {"t.rows": 10, "t.extra": 1}
+    (failed,) = scene.harness.fail(held, error_type="TRANSIENT_NETWORK")
+    for _ in range(2):
+        scene.step(minutes=10)
+        assert scene.waits(second) == "blocked"
+    (retry,) = scene.harness.claim()
+    assert (retry.run_id, retry.root_run_id) == (failed.retry_run_id, decode("run", first))
+    ahead = scene.client.diagnostics.why_run(second)
+    assert encode("run", retry.run_id) in str(ahead)
+    scene.harness.complete(retry)
+    scene.step()
+    assert [encode("run", one.run_id) for one in scene.harness.claim()] == [second]
+
+
+def test_a_gate_holds_no_run_before_it(scene: Scene) -> None:
+    """A blocked run starts once it is the first, although a later one still waits for its gate."""
+    scene.rows |= {"t.rows": 10, "t.extra": 1}
+    scene.days |= {"t.days": 3}
+    scene.submit("critical", ordering_key="k", **WAITING)
+    scene.step()
+    held = scene.harness.take()
+    second = scene.submit("learned", ordering_key="k", **WAITING)
+    scene.step(minutes=10)
+    scene.rows.clear()
+    third = scene.submit("critical", ordering_key="k", **WAITING)
+    scene.step(minutes=10)
+    assert [scene.waits(one) for one in (second, third)] == ["blocked", "gated"]
+    scene.harness.complete(held)
+    scene.step()
+    assert [scene.waits(one) for one in (second, third)] == ["ready", "gated"]
 
 
 def test_a_cancelled_run_needs_no_decision(scene: Scene) -> None:

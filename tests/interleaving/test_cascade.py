@@ -5,16 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock import Pipeline, game_day_modes, same_day, text
 from penstock.client import Client
 from penstock.core.clock import HOUR
+from penstock.core.ids import decode
 from penstock.db.store import Store
 from penstock.flows.gates.evidence import Observation
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.records import CompletionReport, FlowRequest
+from penstock.runs import attempt_result
+from penstock.runs.admitter import Admitter
+from penstock.runs.store.finish import run_end_many
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched
@@ -230,5 +235,38 @@ def test_the_next_queued_flow_starts(scene_stage: Stage) -> None:
             assert begun == [("COMPLETE",), ("IN_PROGRESS",)], "the second flow never began"
 
         return [tick, orchestrate("o1")], check
+
+    assert explore(stage.arena, scene, range(effort(24, 60))) > effort(6, 15)
+
+
+def test_a_superseded_run_is_not_retried(scene_stage: Stage) -> None:
+    """A run fails while its flow is superseded: no retry of it can be claimed afterwards."""
+    stage = scene_stage
+    wanted = FlowRequest(pipeline="short", customer="acme", partition=DAY)
+
+    def again(store: Store) -> object:
+        client = Client(store)
+        client._names._cache = stage.client._names._cache
+        return client.flows.trigger(msgspec.structs.replace(wanted, force=True))
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        first = stage.client.flows.trigger(wanted).flow
+        (held,) = claim_act(stage, stage.session(), start=True)(stage.store)  # type: ignore[misc]
+        end = attempt_result.stale(held, jitter=0.0)
+
+        def fail(store: Store) -> object:
+            return store.write(lambda tx: run_end_many(tx, [end]))
+
+        def admit(store: Store) -> object:
+            return Admitter(store).run_once()
+
+        def check(_outcomes: list[Outcome]) -> None:
+            mine = "SELECT state, cancel_requested_by FROM runs WHERE flow_id = %s"
+            live = stage.sql(mine, decode("flow", first.flow_id))
+            assert all(state != "PENDING" and by is not None for state, by in live), live
+
+        claim = claim_act(stage, stage.session(), start=True)
+        return [fail, again, lambda store: (admit(store), claim(store))], check
 
     assert explore(stage.arena, scene, range(effort(24, 60))) > effort(6, 15)

@@ -5,7 +5,7 @@ import pytest
 from penstock.access.shares import STRIDE
 from penstock.client import Client
 from penstock.core.errors import Conflict, IllegalTransition
-from penstock.core.ids import encode
+from penstock.core.ids import decode, encode
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
@@ -233,3 +233,38 @@ def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
         ], check
 
     assert explore(stage.arena, scene, range(20)) > 5
+
+
+def test_concurrent_retries_of_one_work(stage: Stage) -> None:
+    """Retries of a dead run and of the dead run that retried it: one new run."""
+
+    def die(run_ids: list[int]) -> None:
+        failure = attempt_result.AttemptFailure(error_type="DATA_QUALITY", force_retry=False)
+        held = stage.claim(stage.session(), start=True)
+        assert [run.run_id for run in held] == run_ids
+        ends = [attempt_result.failed(run, failure, jitter=0.0) for run in held]
+        stage.store.write(lambda tx: run_end_many(tx, ends))
+
+    def retry(run_id: int) -> Act:
+        def act(store: Store) -> object:
+            try:
+                return Client(store).runs.retry(encode("run", run_id))
+            except Conflict:
+                return None
+
+        return act
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        (run_id,) = stage.submit()
+        die([run_id])
+        again = decode("run", stage.client.runs.retry(encode("run", run_id)).run_id)
+        die([again])
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert stage.value("SELECT count(*) FROM runs") == 1
+            assert sum(one.value is not None for one in outcomes) == 1
+
+        return [retry(run_id), retry(again)], check
+
+    assert explore(stage.arena, scene, range(15)) > 3

@@ -125,14 +125,16 @@ class Stage:
         """Let the orchestrator act."""
         return self.orchestrator.run_once()
 
-    def claim(self, *names: str) -> dict[str, HeldRun]:
+    def claim(self, *names: str, start: bool = True) -> dict[str, HeldRun]:
         """Claim ready runs by processor; only these, or all of them."""
         self.admitter.run_once()
         rows = {row.processor_key: row for row in self.store.read(registry.processor_list)}
         wanted = [n for n, row in rows.items() if not names or row.name in names]
         found: dict[str, HeldRun] = {}
         for pool in sorted({rows[n].pool_key for n in wanted}):
-            claim = runs.Claim(pool_key=pool, processors=wanted, n=1000, start=True, claimed_by="t")
+            claim = runs.Claim(
+                pool_key=pool, processors=wanted, n=1000, start=start, claimed_by="t"
+            )
             for held in self.write(lambda tx, c=claim: runs.run_claim(tx, c)):  # type: ignore[misc]
                 found[rows[held.processor_key].name] = held
         return found

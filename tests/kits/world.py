@@ -19,7 +19,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Row, Store, Tx
 from penstock.flows.store.from_schedule import occurrences_open
 from penstock.runs.rows import FinishedRun, HeldRun, NewRun, RunEnd, RunRow
-from penstock.runs.store import admission, leases, runs
+from penstock.runs.store import admission, finish, leases, runs
 from penstock.schedules.cadence import Cadence, CatchUp, cron
 from penstock.schedules.misfire import plan_misfires
 from penstock.schedules.rows import DueOccurrence, StartPace, TickCounts
@@ -154,11 +154,11 @@ class World:
     def release(self, *held: HeldRun, delay_us: int = 0) -> set[int]:
         """Release runs."""
         rows = [(h.run_id, h.token, delay_us) for h in held]
-        return self.write(lambda tx: runs.run_release_many(tx, rows))
+        return self.write(lambda tx: finish.run_release_many(tx, rows))
 
     def lapse(self, *held: HeldRun) -> set[int]:
         """Lapse claims."""
-        return self.write(lambda tx: runs.run_lapse_many(tx, [(h.run_id, h.token) for h in held]))
+        return self.write(lambda tx: finish.run_lapse_many(tx, [(h.run_id, h.token) for h in held]))
 
     def finish_all(self, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
         """End runs."""

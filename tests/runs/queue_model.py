@@ -12,7 +12,7 @@ from typing import Any
 from penstock.core.clock import SECOND
 from penstock.db.store import Tx
 from penstock.runs.rows import RunEnd
-from penstock.runs.store import runs
+from penstock.runs.store import finish, runs
 from tests.kits.world import World
 
 READY, LATER, BLOCKED, HELD = 0, 1, 3, 9
@@ -208,12 +208,12 @@ class Replay:
     def release(self, number: int, token: int, delay_s: int) -> bool:
         """Return a run to the queue."""
         row = (*self._pair(number, token), delay_s * SECOND)
-        return bool(self.world.write(lambda tx: runs.run_release_many(tx, [row])))
+        return bool(self.world.write(lambda tx: finish.run_release_many(tx, [row])))
 
     def lapse(self, number: int, token: int) -> bool:
         """Return a run to the queue, counted."""
         pair = self._pair(number, token)
-        return bool(self.world.write(lambda tx: runs.run_lapse_many(tx, [pair])))
+        return bool(self.world.write(lambda tx: finish.run_lapse_many(tx, [pair])))
 
     def complete(self, number: int, token: int) -> bool:
         """End a run as completed."""

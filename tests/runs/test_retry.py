@@ -8,6 +8,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE, to_datetime
 from penstock.core.errors import Conflict, InvalidInput
 from penstock.core.ids import encode
 from penstock.dead_letters.records import ReplayRequest
+from penstock.runs.records import Submission
 from penstock.runs.rows import HeldRun
 from tests.kits.client_harness import Harness
 from tests.kits.configs import cfg, change_of
@@ -141,3 +142,46 @@ class TestManyOccurrences:
         assert encode("run", live.run_id) in done.refused[0].why
         harness.complete(live)
         assert harness.retry(dead.run_id)
+
+
+class TestOneLiveAttempt:
+    """Of a submitted run and everything that retries it, at most one is live."""
+
+    def refused(self, harness: Harness, *runs: int) -> None:
+        """Expect that none of the runs can be retried now."""
+        for run in runs:
+            with pytest.raises(Conflict, match="already retries this run"):
+                harness.retry(run)
+
+    def test_among_many_newer_runs(self, harness: Harness) -> None:
+        run = harness.dead_run()
+        again = harness.retry(run)
+        for _ in range(101):
+            harness.submit()
+        self.refused(harness, run)
+        harness.cancel(again)
+        harness.retry(run)
+
+    def test_retries_of_retries(self, harness: Harness) -> None:
+        run = harness.dead_run()
+        first = harness.retry(run)
+        (failed,) = harness.fail(harness.take(), error_type="TRANSIENT_NETWORK")
+        assert failed.retry_run_id is not None
+        self.refused(harness, run, first)
+        harness.clock.advance(HOUR)
+        harness.admitter.run_once()
+        harness.fail(harness.take())
+        last = harness.retry(failed.retry_run_id)
+        self.refused(harness, run, first, failed.retry_run_id)
+        harness.complete(harness.take())
+        assert harness.retry(run) > last
+
+    def test_runs_submitted_together_are_different_work(self, harness: Harness) -> None:
+        """Also with the same time and correlation id."""
+        wanted = Submission(pipeline="nightly", customer="acme", correlation_id="one")
+        harness.client.runs.submit_many([wanted] * 3)
+        held = harness.claim()
+        harness.fail(*held)
+        made = [harness.retry(one.run_id) for one in held]
+        self.refused(harness, *[one.run_id for one in held])
+        assert len(set(made)) == 3

@@ -109,7 +109,7 @@ class Detections:
             of_flow = planned(tx, flow.pipeline_key, flow.digest, flow.mode)
             rows = phases_of(tx, [number])[number]
             states = {row.phase: (row.state, row.ended_at) for row in rows if not row.processor}
-            frontier = frontier_of(of_flow.plan, states, flow.created_at) if flow.is_open else []
+            frontier = frontier_of(of_flow.plan, states, flow.begun_at) if flow.is_open else []
             history = history_read(tx, flow.pipeline_key, of_flow)
             weekday = weekday_of(flow.created_at, of_flow.timezone)
             return risk_record(flow, seen, target_at, (history, frontier, weekday), tx.now())

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open
-from penstock.core.clock import DAY, HOUR, MINUTE, Micros, format_duration
+from penstock.core.clock import DAY, FAR_FUTURE, HOUR, MINUTE, Micros, format_duration
 from penstock.core.errors import StoreError
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx, first
@@ -167,7 +167,7 @@ def _risk(flow: LiveFlow, of_flow: FlowPlan, plans: Plans, now: Micros) -> Findi
     """Return the finding about a flow that will probably miss its service level or deadline."""
     slo = of_flow.mode.slo_us
     target_at = flow.deadline_at if slo is None else flow.created_at + slo
-    if target_at <= now:
+    if target_at <= now or flow.deadline_at >= FAR_FUTURE:
         return None
     history = plans.history(flow)
     if len(history.samples) < SAMPLES_MIN:

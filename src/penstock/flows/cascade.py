@@ -164,7 +164,10 @@ def gates_to_evaluate(
 def flow_state(
     plan: Plan, known: Mapping[str, PhaseProgress], *, now: Micros, opened_at: Micros
 ) -> FlowState:
-    """Return the state of a flow: it ends with its last phases, or fails at its deadline."""
+    """Return the state of a flow: it ends with its last phases, or fails at its deadline.
+
+    opened_at: when it began, for a flow that waited for another.
+    """
     states = [known.get(phase.name, PhaseProgress()).state for phase in plan.phases]
     if all(state in DONE or state is PhaseState.SKIPPED for state in states):
         all_succeeded = PhaseState.DEGRADED not in states

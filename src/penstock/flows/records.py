@@ -62,7 +62,8 @@ class FlowRef(Record):
     ended_at: Time | None
     """Time at which the flow ended; null while it is open."""
     deadline_at: Time | None
-    """Time at which the flow fails unless it has ended; null if there is no deadline."""
+    """Time at which the flow fails unless it has ended; null while it waits for the flow before it
+    (overlap `queue`, catch-up `all`): its deadline counts from when that has ended."""
 
 
 BY_GENERATION: Final = "superseded by a new generation that"
@@ -449,7 +450,8 @@ class CompletionReport(Record):
     correlation_id: str | None = None
     """Correlation id of the report; reuse an existing one to continue its trace."""
     execution_id: str | None = None
-    """Distinguishes a repeated report from a second execution."""
+    """Distinguishes a repeated report from a second execution, however late. Without it, an
+    identical report counts as a repeat while its flow is open, and for ten minutes."""
     mode: str | None = field(name="processing_mode", default=None)
     """Mode of the flow; the open flow's mode when omitted."""
     trigger_source: Annotated[str, Meta(max_length=64)] | None = None

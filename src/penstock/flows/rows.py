@@ -51,6 +51,13 @@ class FlowRow(NamedTuple):
     opened_by: str
     message_id: str | None = None
     """The message that opened the flow."""
+    began_at: int | None = None
+    """When the flow before it ended; None if it waited for none, or still waits."""
+
+    @property
+    def begun_at(self) -> int:
+        """When it began: opened, or released by the end of the flow before it."""
+        return self.created_at if self.began_at is None else self.began_at
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:

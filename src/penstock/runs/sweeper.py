@@ -32,7 +32,7 @@ from penstock.runs.states import MAX_LAPSES, RunState
 from penstock.runs.store.admission import blocked_keys, pauses_apply
 from penstock.runs.store.end_events import emit_ends_after_commit
 from penstock.runs.store.expiry import RULE, run_expire_many, run_expired
-from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.finish import run_end_many, run_lapse_many
 from penstock.runs.store.leases import (
     lease_expire,
     lease_release_many,
@@ -41,7 +41,7 @@ from penstock.runs.store.leases import (
     run_unleased,
     session_expire,
 )
-from penstock.runs.store.runs import run_lapse_many, run_unblock
+from penstock.runs.store.runs import run_unblock
 
 BATCH = 500
 OVERDUE_GRACE_US = 15 * SECOND

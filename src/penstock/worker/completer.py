@@ -23,9 +23,9 @@ from penstock.runs.ended import wants_ends
 from penstock.runs.hooks import suspend_for_flow
 from penstock.runs.rows import CompletionEvent, FinishedRun, HeldRun, RunEnd
 from penstock.runs.states import RunState
-from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.finish import run_end_many, run_release_many
 from penstock.runs.store.logs import LogPart
-from penstock.runs.store.runs import Claim, run_release_many
+from penstock.runs.store.runs import Claim
 from penstock.worker.execution.end_events import emit_results, not_stored
 from penstock.worker.execution.follow_up import FollowUp
 from penstock.worker.execution.kept_reports import KeptReports

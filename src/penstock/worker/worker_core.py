@@ -28,9 +28,10 @@ from penstock.pipelines.parameters import defaults
 from penstock.pipelines.store import pipeline_register
 from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun, RunEnd
+from penstock.runs.store.finish import run_release_many
 from penstock.runs.store.held import session_runs
 from penstock.runs.store.leases import session_held
-from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
+from penstock.runs.store.runs import Claim, run_claim, run_start_many
 from penstock.worker.buffer import is_suspect
 from penstock.worker.completer import ADMIT, FinishQueue, FlushCounts
 from penstock.worker.context import LoadedProcessor, RunContext, Signal

@@ -9,8 +9,7 @@ from penstock.access.store.names import NameResolver
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import SECOND
-from penstock.core.errors import Conflict, InvalidInput, PenstockError
-from penstock.core.fields import parameters_json
+from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.ids import encode
 from penstock.db.store import Transactions, Tx
 from penstock.dead_letters.client.deliveries import delivery_check, delivery_redeliver
@@ -28,7 +27,8 @@ from penstock.dead_letters.store import (
     run_replays,
 )
 from penstock.runs.client.retry import retry_plan, run_retry
-from penstock.runs.store.runs import run_retry_lock
+from penstock.runs.client.submission import checked_parameters
+from penstock.runs.store.runs import run_get, run_retry_lock
 
 REPLAYS_MAX = 3
 """Maximum number of replays of a run by filter; retries of a single run are not limited."""
@@ -128,7 +128,7 @@ class DeadLetterReplays:
             if edit is not None:
                 if edit.parameters is None:
                     raise InvalidInput("parameters", "the new parameters of a run", None)
-                text = parameters_json(edit.parameters)
+                text = self._parameters(tx, row.subject, edit.parameters)
             run_id = run_retry(
                 tx, self._store, self._names, row.subject,
                 customer_key=None, actor=self._actor, at=at, parameters=text,
@@ -146,6 +146,13 @@ class DeadLetterReplays:
             dead_letter_resolve_many(tx, closed, status="replayed", actor=self._actor)
         journal_note(tx, [row], "replayed", self._actor, new_id)
         return new_id
+
+    def _parameters(self, tx: Tx, run_id: int, given: object) -> str:
+        """Return the new parameters of a run as JSON; raise InvalidInput unless they fit."""
+        old = run_get(tx, run_id)
+        if old is None:
+            raise NotFound("run", encode("run", run_id))
+        return checked_parameters(self._names.pipeline(old.pipeline, "pipeline", tx), given)
 
 
 def step_rows(

@@ -4,7 +4,7 @@
 -- Open flows in the order of their deadlines, after a position.
 -- scope: system (the monitor serves all customers; a tenant's key adds :customer)
 SELECT w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
-    w.digest, w.created_at, w.deadline_at, w.is_ordered
+    w.digest, {{flow_begun_at}}, w.deadline_at, w.is_ordered
 FROM flows w JOIN customers c ON c.customer = w.customer JOIN pipelines l ON l.pipeline = w.pipeline
 WHERE w.ended_at IS NULL AND w.state = 'OPEN'
     AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)

@@ -112,6 +112,8 @@ class ChangeSet:
     interventions: list[NewIntervention] = field(default_factory=list)
     closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
     flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
+    begun: list[tuple[int, int, int | None]] = field(default_factory=list)
+    """Flows whose deadline counts from now on, or no longer: (flow, deadline, begin)."""
     ended_configs: list[int] = field(default_factory=list)
     repaired: list[int] = field(default_factory=list)
     """Successful flows above generation 1: alerts about earlier generations are resolved."""

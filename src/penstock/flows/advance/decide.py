@@ -15,6 +15,7 @@ from penstock.flows.advance.announcements import CASCADE_SOURCE, SELF_HEAL_SOURC
 from penstock.flows.advance.change_set import ChangeSet
 from penstock.flows.advance.effects import (
     close_breaker,
+    count_deadline,
     count_effect,
     count_ends,
     record_healed,
@@ -104,6 +105,7 @@ def _fan_in(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
 
 def _advance(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:
     if snapshot.flow.is_open:
+        count_deadline(snapshot, changes)
         _end_phases(snapshot, wakeup, changes)
         if not _end_flow(snapshot, changes):
             if snapshot.waits_for_flow is None:
@@ -241,9 +243,10 @@ def _end_flow(snapshot: FlowSnapshot, changes: ChangeSet) -> bool:
         and any(row.state not in _OVER for (_, part), row in snapshot.rows.items() if not part)
     ):
         return False
-    state = flow_state(
-        snapshot.planned.plan, snapshot.all_progress(), now=snapshot.now, opened_at=flow.created_at
-    )
+    # Without a deadline it waits for the flow before it: it has not begun.
+    began = snapshot.now if flow.deadline_at is None else flow.begun_at
+    plan, progress = snapshot.planned.plan, snapshot.all_progress()
+    state = flow_state(plan, progress, now=snapshot.now, opened_at=began)
     if state is FlowState.OPEN:
         return False
     if state is FlowState.FAILED:

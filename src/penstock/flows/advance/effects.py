@@ -1,4 +1,4 @@
-"""Effects of an evaluation other than its decisions: breakers, and alerts of self-heal. Pure.
+"""Effects of an evaluation other than its decisions: breakers, deadlines, alerts. Pure.
 
 Dead runs and FAIL decisions count against the breaker of their phase; a success closes it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.audit.rows import Entry
+from penstock.core.clock import FAR_FUTURE
 from penstock.flows.advance.change_set import ChangeSet
 from penstock.flows.advance.messages import (
     breaker_alert,
@@ -16,11 +17,26 @@ from penstock.flows.advance.messages import (
     heal_alert,
 )
 from penstock.flows.advance.snapshot import FlowSnapshot, Wakeup
-from penstock.flows.cascade import CompletionStatus
+from penstock.flows.cascade import CompletionStatus, flow_deadline
 from penstock.flows.gates import breaker as breakers
 from penstock.flows.gates.breaker import Breaker
 from penstock.flows.gates.verdict import BreakerEffect
 from penstock.flows.rows import PhaseRow
+
+
+def count_deadline(snapshot: FlowSnapshot, changes: ChangeSet) -> None:
+    """Let the deadline of a flow that waits for the flow before it count from when it begins."""
+    flow, mode = snapshot.flow, snapshot.planned.mode
+    if not flow.is_ordered or (snapshot.waits_for_flow is None) == (flow.deadline_at is not None):
+        return
+    deadline, began = (
+        (FAR_FUTURE, None)
+        if snapshot.waits_for_flow is not None
+        else (flow_deadline(mode, snapshot.now), snapshot.now)
+    )
+    changes.begun.append((flow.flow_id, deadline, began))
+    shown = None if began is None else deadline
+    snapshot.flow = flow._replace(deadline_at=shown, began_at=began)
 
 
 def count_ends(snapshot: FlowSnapshot, wakeup: Wakeup, changes: ChangeSet) -> None:

@@ -23,7 +23,7 @@ from penstock.flows.store.completions import (
     flow_event_put_for_next,
     flow_event_put_for_partition,
 )
-from penstock.flows.store.flows import flow_end_many, phase_update_many
+from penstock.flows.store.flows import flow_begin_many, flow_end_many, phase_update_many
 from penstock.flows.store.logs import (
     alert_resolve_many,
     alert_resolve_repaired,
@@ -50,6 +50,7 @@ def write(tx: Tx, changes: ChangeSet, snapshots: Sequence[FlowSnapshot]) -> list
         done = [one for one in changes.fan_ins if one.status == CompletionStatus.SUCCESS]
         watermarks_move(tx, [(one.flow_id, one.processor_key) for one in done])
     decision_put_many(tx, changes.decisions)
+    flow_begin_many(tx, changes.begun)
     flow_end_many(tx, changes.flows)
     flow_event_put_for_next(tx, changes.ended_configs)
     for customer, pipeline, partition in sorted({f.breaker_key for f in changes.closed}):

@@ -52,8 +52,9 @@ def complete(app: App, /, **given: Any) -> None:
     """Report the completion of a processor that Penstock does not run.
 
     The newest open flow of the partition and mode records it and continues with the next phase. If
-    no flow is open, the next generation is opened. A completion of an unknown processor is stored
-    as a dead letter, and the exit code is 1.
+    no flow is open, the next generation is opened, unless the report repeats one: by its execution
+    id, or, without one, if the same was reported in the last ten minutes. A completion of an
+    unknown processor is stored as a dead letter, and the exit code is 1.
     """
     with app.connect() as client:
         hint = ""

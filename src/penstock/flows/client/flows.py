@@ -44,6 +44,7 @@ from penstock.flows.client.listing import (
 from penstock.flows.client.opening import EVENT, flow_open_for_report, flow_start, flow_trigger
 from penstock.flows.client.reports import (
     completion_from_report,
+    is_repeated,
     report_changes,
     report_dead_letter,
     report_journal_entry,
@@ -187,7 +188,10 @@ class Flows:
         """Report the completion of a processor that Penstock does not run; safe to repeat.
 
         The newest open flow of its partition and mode receives it; without one, a new flow is
-        opened. A report for an unknown processor becomes a dead letter.
+        opened. A repeat is `known`: one with an execution id that was recorded before, in any
+        generation, or, without one, an identical report that the newest flow, if it has ended,
+        recorded in the last ten minutes. To run the partition again, trigger it, or report a new
+        execution id. A report for an unknown processor becomes a dead letter.
         """
         return self.record(report_of(report))
 
@@ -229,6 +233,8 @@ class Flows:
                 before = completion_recorded_in(tx, params)
                 if before is not None:
                     return _receipt(before, is_new=False, opened=False)
+            elif flow is not None and is_repeated(tx, flow, report):
+                return _receipt(flow.flow_id, is_new=False, opened=False)
             opened = flow is None or not flow.is_open
             if flow is None or opened:
                 flow = flow_open_for_report(tx, info, report, (customer, mode, row.phase), who)

@@ -54,7 +54,8 @@ def flow_trigger(
 ) -> TriggerResult:
     """Open a flow and start its ready phases, or return the existing flow unless `force`.
 
-    Older open generations are superseded unless `keep_older`: they start no more phases.
+    Older open generations are superseded unless `keep_older`: they start no more phases and runs,
+    retries included.
     generation: open exactly this one, for callers that number generations; numbers only rise.
     """
     info = names.pipeline(wanted.pipeline, "pipeline", tx)

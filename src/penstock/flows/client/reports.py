@@ -5,16 +5,50 @@ Functions over the transaction of `client.flows`, which is their only caller.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from typing import Final
 
 from penstock.audit.rows import Entry
+from penstock.core.clock import MINUTE
 from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx
 from penstock.entities.store import report_put
 from penstock.flows.client.requests import ProcessorReport, entity_report
 from penstock.flows.rows import FlowRow, NewCompletion
-from penstock.flows.store.logs import dead_letter_put_report, execution_log_report
+from penstock.flows.store.logs import (
+    dead_letter_put_report,
+    execution_log_report,
+    report_details,
+)
 from penstock.runs.store.finish import run_cancel_waiting
+
+REPEATED_WITHIN: Final = 10 * MINUTE
+"""Time in which an identical report without an execution id repeats one of an ended flow: a sender
+that lost the reply tries again within minutes.
+"""
+
+
+def is_repeated(tx: Tx, flow: FlowRow, report: ProcessorReport) -> bool:
+    """Whether an ended flow has just recorded the same report; the caller holds its partition."""
+    since = tx.now() - REPEATED_WITHIN
+    if flow.ended_at is None or flow.ended_at < since:
+        return False
+    digest = _digest(report)
+    return any(
+        json.loads(detail).get("digest") == digest
+        for detail in report_details(tx, flow.flow_id, since)
+    )
+
+
+def _digest(report: ProcessorReport) -> str:
+    """Return a digest of everything that the sender reported."""
+    text = json.dumps(_body(report), default=str, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _body(report: ProcessorReport) -> dict[str, object]:
+    return {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
 
 
 def completion_from_report(
@@ -67,6 +101,7 @@ def report_journal_entry(flow: FlowRow, phase: str, report: ProcessorReport, who
         "correlation_id": flow.correlation_id,
         "execution_id": report.execution_id,
         "reported_correlation_id": report.correlation_id,
+        "digest": _digest(report),
     }
     text = json.dumps(detail, sort_keys=True)
     return Entry("flow", flow.flow_id, flow.customer_key, "reported", who, None, report.status,
@@ -100,7 +135,7 @@ def report_log(
 
 def report_dead_letter(tx: Tx, customer_key: CustomerKey, report: ProcessorReport) -> int:
     """Store a report of an unknown processor as a dead letter and return its id."""
-    body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
+    body = _body(report)
     return dead_letter_put_report(
         tx,
         {

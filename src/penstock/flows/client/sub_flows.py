@@ -28,7 +28,7 @@ from penstock.runs.action_records import RunTrigger, SubFlow
 from penstock.runs.client.actions import owner_of
 from penstock.runs.rows import FinishedRun, HeldRun
 from penstock.runs.states import RunState
-from penstock.runs.store.runs import ordering_key_lock
+from penstock.runs.store.runs import ordering_key_lock, run_get
 from penstock.runs.store.sub_flows import (
     SubFlowRow,
     run_release_to_wait,
@@ -77,6 +77,9 @@ def sub_flow_suspend(
     ordering_key_lock(tx, f"sub-flows:{held.customer_key}")
     if not run_release_to_wait(tx, held):
         return False
+    released = run_get(tx, held.run_id)
+    if released is None or released.finished_at is not None:
+        return True  # cancelled, because its flow was closed
     found = _found(tx, held, wait_key)
     if found is not None:
         flow_id, is_opened = found[0].flow_id, found[0].is_opened

@@ -61,9 +61,14 @@ def history_read(tx: Tx, pipeline_key: PipelineKey, of_flow: FlowPlan) -> Histor
 
 
 def target_of(flow: FlowRow, of_flow: FlowPlan) -> Micros | None:
-    """Return the time by which a flow should end: its mode's service level, else its deadline."""
+    """Return the time by which a flow should end: its mode's service level, else its deadline.
+
+    None while it waits for the flow before it.
+    """
     slo = of_flow.mode.slo_us
-    return flow.deadline_at if slo is None else flow.created_at + slo
+    if slo is None or flow.deadline_at is None:
+        return flow.deadline_at
+    return flow.begun_at + slo
 
 
 def forecasts_of(
@@ -89,7 +94,7 @@ def forecasts_of(
                 frontier_of(
                     of_flow.plan,
                     {row.phase: (row.state, row.ended_at) for row in rows if not row.processor},
-                    flow.created_at,
+                    flow.begun_at,
                 ),
                 now=now,
                 weekday=weekday_of(flow.created_at, of_flow.timezone),

@@ -4,8 +4,17 @@
 -- A flow, in the order of `rows.FlowRow`.
 w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
 w.generation, w.state, w.correlation_id, w.trigger_source, w.created_at, w.ended_at, w.digest,
-w.start_phase, w.parent_flow_id, w.deadline_at, w.no_downstream, w.is_degraded, w.missing, w.slot,
-w.start_at, w.start_gap, w.priority, w.is_ordered, w.parameters, w.opened_by, w.message_id
+w.start_phase, w.parent_flow_id, {{flow_deadline}}, w.no_downstream, w.is_degraded, w.missing, w.slot,
+w.start_at, w.start_gap, w.priority, w.is_ordered, w.parameters, w.opened_by, w.message_id, w.began_at
+
+-- fragment: flow_deadline
+-- NULL while a flow waits for the flow before it: stored as the farthest time, in the order of
+-- deadlines (`core.clock.FAR_FUTURE`).
+nullif(w.deadline_at, 4611686018427387904)
+
+-- fragment: flow_begun_at
+-- When a flow began: when it was opened, or when the flow before it ended.
+coalesce(w.began_at, w.created_at)
 
 -- fragment: flow_joins
 JOIN customers c ON c.customer = w.customer
@@ -277,6 +286,14 @@ UPDATE flows SET state = batch.state, is_degraded = batch.is_degraded, missing =
 FROM {{batch}} WHERE flows.flow_id = batch.flow_id
     {{pg:AND flows.flow_id = ANY(:b_flow_id::bigint[])}};
 
+-- name: flow_begin_many
+-- Write the deadlines of flows that begin, or that wait for the flow before them.
+-- scope: system (the caller locked the flows)
+-- batch: flow_id bigint, deadline_at bigint, began_at bigint
+UPDATE flows SET deadline_at = batch.deadline_at, began_at = batch.began_at
+FROM {{batch}} WHERE flows.flow_id = batch.flow_id
+    {{pg:AND flows.flow_id = ANY(:b_flow_id::bigint[])}};
+
 -- name: phase_insert_many
 -- Insert the phases of new flows, and the gates of single processors.
 -- scope: system (the batch names its customers)
@@ -343,7 +360,7 @@ SELECT flow_id, NULL FROM (
 -- scope: system (the cascade serves all customers)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
-    (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
+    (SELECT {{flow_deadline}} FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
      ORDER BY w.deadline_at LIMIT 1),
     (SELECT g.probe_at FROM run_gates g WHERE g.probe_at IS NOT NULL ORDER BY g.probe_at LIMIT 1),
     (SELECT e.due_at FROM expansions e WHERE e.due_at IS NOT NULL ORDER BY e.due_at LIMIT 1),

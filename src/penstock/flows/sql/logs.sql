@@ -100,6 +100,13 @@ DELETE FROM execution_log_rest WHERE ctid IN (
 DELETE FROM execution_log WHERE rowid IN (
     SELECT rowid FROM execution_log WHERE completed_at < :before LIMIT :n);
 
+-- name: report_details
+-- The details of the completion reports that a flow has recorded since a time.
+-- scope: system (the caller has looked up the flow)
+SELECT detail FROM journal
+WHERE subject = :flow_id AND kind = 'flow' AND action = 'reported' AND at >= :since
+    AND detail IS NOT NULL;
+
 -- name: flow_cancel_reasons
 -- The recorded reasons of cancelled flows; the bounds on the time exclude other partitions.
 -- scope: system (the caller may see the flows)

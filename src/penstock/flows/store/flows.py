@@ -235,6 +235,12 @@ def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> N
         sub_flow_resume_many(tx, ended)
 
 
+def flow_begin_many(tx: Tx, rows: Sequence[tuple[int, int, int | None]]) -> None:
+    """Write (flow, deadline, begin) of flows that begin, or wait for the flow before them."""
+    if rows:
+        tx.later("flow_begin_many", batch=rows)
+
+
 def flow_open_for_config(tx: Tx, config_id: int) -> int | None:
     """Return an open flow of a config, or None."""
     row = first(tx.rows("flow_open_of_config", {"config_id": config_id}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from penstock.core.clock import MINUTE
+from penstock.core.clock import MINUTE, Micros
 from penstock.db.store import Tx, one
 from penstock.flows.cascade import FlowState
 from penstock.flows.rows import CheckLogRow, FlowRow, PhaseLogRow
@@ -89,3 +89,9 @@ def dead_letter_put_report(tx: Tx, params: dict[str, object]) -> int:
     # Negative, because dead letters of messages use the message's id.
     subject = -int(one(tx.rows("token_next"))[0])
     return int(one(tx.rows("dead_letter_put_report", {**params, "subject": subject}))[0])
+
+
+def report_details(tx: Tx, flow_id: int, since: Micros) -> list[str]:
+    """Return the details of the reports that a flow has recorded since a time."""
+    rows = tx.rows("report_details", {"flow_id": flow_id, "since": since})
+    return [row[0] for row in rows]

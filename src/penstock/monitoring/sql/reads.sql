@@ -94,6 +94,32 @@ SELECT {{live_columns}} {{live_joins}}
 WHERE r.customer = :customer AND r.slot = :slot AND r.root_run_id = :root AND r.run_id <> :run_id
 LIMIT 1;
 
+-- fragment: live_of_slot
+SELECT r.run_id, r.state, r.parent_run_id, r.root_run_id
+FROM runs r JOIN processors p ON p.processor = r.processor
+WHERE r.customer = :customer AND r.slot = :slot AND p.phase = :phase AND p.name = :processor
+    AND r.item_key = :item_key AND (CAST(:flow_id AS bigint) IS NULL) = (r.flow_id IS NULL)
+    AND (CAST(:flow_id AS bigint) IS NULL OR r.flow_id = :flow_id)
+
+-- name: run_live_of_occurrence
+-- The live runs of a processor for one occurrence of a config; all do the same work.
+-- scope: system (the caller has checked the run)
+{{live_of_slot}} AND r.config_id = :config_id ORDER BY r.run_id LIMIT 1;
+
+-- name: run_live_of_submission
+-- The live runs of a processor without a config that may do the same work as a run: of the same
+-- flow, or, outside any flow, retries with its correlation id.
+-- scope: system (the caller has checked the run)
+{{live_of_slot}} AND r.config_id IS NULL
+    AND (r.flow_id IS NOT NULL OR (r.parent_run_id IS NOT NULL
+        AND (r.correlation_id = :correlation_id OR r.root_run_id = :root)))
+ORDER BY r.run_id;
+
+-- name: run_parents
+-- The parents of ended runs, and the first attempts of their chains.
+-- scope: system (the caller has checked the runs)
+SELECT h.run_id, h.parent_run_id, h.root_run_id FROM history h WHERE h.run_id {{any ids}};
+
 -- name: run_progress_get
 -- Live progress of a run.
 -- scope: system (the caller has checked the run)
@@ -145,20 +171,29 @@ SELECT run_id, token FROM runs WHERE flow_id = :flow_id AND state = 'CLAIMED'
     AND claimed_by IS NULL AND session_id IS NULL
     AND (CAST(:processor AS bigint) IS NULL OR processor = :processor) ORDER BY run_id;
 
--- name: run_cancel_request_flow
--- Request the cancellation of all held runs of a flow.
+-- name: run_of_flow_not_stopped
+-- A live run of a flow that may still be retried or returned to the queue.
 -- scope: system (the caller locked the flow)
-UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
-    cancel_requested_by = coalesce(cancel_requested_by, :actor),
-    cancel_reason = coalesce(cancel_reason, :reason)
-WHERE flow_id = :flow_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
+SELECT run_id FROM runs WHERE flow_id = :flow_id AND cancel_requested_by IS NULL LIMIT 1;
+
+-- name: run_stop_flow
+-- Let no live run of a flow be retried or returned to the queue: it has an author and a reason of
+-- its cancellation. With :asks, those that are held are also asked to stop. Returns the held runs.
+-- scope: system (the caller locked the flow)
+UPDATE runs SET cancel_requested_by = coalesce(cancel_requested_by, :actor),
+    cancel_reason = coalesce(cancel_reason, :reason),
+    cancel_requested_at = CASE WHEN :asks AND admission = 9
+        THEN coalesce(cancel_requested_at, {{now}}) ELSE cancel_requested_at END
+WHERE flow_id = :flow_id RETURNING run_id, admission;
 
 -- name: run_cancel_request
--- Request cancellation; the holder learns of it at its next heartbeat.
+-- Request cancellation; the holder learns of it at its next heartbeat. The first request counts.
 -- scope: system (the caller has checked the run)
 UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
-    cancel_requested_by = coalesce(cancel_requested_by, :actor),
-    cancel_reason = coalesce(cancel_reason, :reason)
+    cancel_requested_by = CASE WHEN cancel_requested_at IS NULL THEN :actor
+        ELSE cancel_requested_by END,
+    cancel_reason = CASE WHEN cancel_requested_at IS NULL
+        THEN coalesce(:reason, cancel_reason) ELSE coalesce(cancel_reason, :reason) END
 WHERE run_id = :run_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
 
 -- fragment: metrics_sums

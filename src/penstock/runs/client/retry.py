@@ -26,9 +26,10 @@ from penstock.runs.store.runs import (
     run_live_of_item,
     run_retry_lock,
 )
+from penstock.runs.store.same_work import run_live_same, run_origins
 
 LIVE_MAX = 100
-"""Maximum number of live runs of a config that are searched for another attempt."""
+"""Maximum number of live runs of a config that its overlap policy considers."""
 
 
 class RetryPlan(NamedTuple):
@@ -57,7 +58,8 @@ def run_retry(
     `at` is the earliest start of the new run in microseconds; None means now.
     `use_config_parameters` uses the current parameters of the config instead of the old ones.
     """
-    run_retry_lock(tx, run_id)
+    # Two runs that come from the same one are retried one after the other.
+    run_retry_lock(tx, run_origins(tx, [run_id])[0])
     old, row, owner, terms = retry_plan(tx, names, run_id, customer_key=customer_key, lock=True)
     if use_config_parameters and terms is None:
         name = encode("run", run_id)
@@ -134,28 +136,18 @@ def _terms(
     tx: Tx, old: RunRow, row: ProcessorRow, owner: CustomerKey, *, lock: bool
 ) -> RetryTerms | None:
     """Return the terms of the run's config; raise Conflict while another attempt is live."""
-    root = old.root_run_id or old.run_id
     if old.config_id is not None and lock:
         lock_config(tx, old.config_id)
     if old.item_key and old.flow_id is not None:
         other = run_live_of_item(tx, old.flow_id, row.processor_key, old.item_key)
         if other is not None:
             raise _retried_by(*other)
-    live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LIVE_MAX))
-    for run in live:
-        if run.item_key != old.item_key:
-            continue
-        is_same_work = (run.phase, run.processor) == (old.phase, old.processor) and (
-            run.flow_id == old.flow_id
-            and run.config_id == old.config_id
-            and run.occurrence_time == old.occurrence_time
-            and (old.flow_id, old.config_id) != (None, None)
-        )
-        is_attempt = root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id
-        if is_attempt or is_same_work:
-            raise _retried_by(run.run_id, run.state)
+    same = run_live_same(tx, old, owner)
+    if same is not None:
+        raise _retried_by(same.run_id, same.state)
     if old.config_id is None:
         return None
+    live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LIVE_MAX))
     return retry_terms(tx, old, row.processor_key, live)
 
 

@@ -123,23 +123,34 @@ WHERE admission = 2 AND run_id IN (
         JOIN processors p ON p.processor = r.processor WHERE r.admission = 2) AS g
     WHERE NOT {{is_paused}});
 
+-- fragment: key_order
+-- The order of row `r` among the runs of its ordering key: a retry has the id of its first attempt.
+coalesce(r.root_run_id, r.run_id)
+
+-- fragment: key_is_taken
+-- Whether row `r`, admitted and maybe executing, keeps all others of its ordering key waiting. Of
+-- blocked and gated runs, only the first may be next.
+r.admission NOT IN (3, 5)
+
 -- name: run_unblock_keys
--- Admit the oldest blocked run of each ordering key if no run of that key precedes it.
+-- Admit the first run of each ordering key if it is blocked and none of that key is admitted. A
+-- blocked run is a first attempt, so its order is its id.
 -- scope: system (ordering keys are internal)
 UPDATE runs SET admission = 1, state_at = {{now}}
 WHERE admission = 3 AND run_id IN (
-    SELECT min(r.run_id) FROM runs r
+    SELECT min({{key_order}}) FROM runs r
     WHERE r.ordering_key {{any keys}}
     GROUP BY r.ordering_key
-    HAVING sum(CASE WHEN r.admission <> 3 THEN 1 ELSE 0 END) = 0)
+    HAVING sum(CASE WHEN {{key_is_taken}} THEN 1 ELSE 0 END) = 0)
 RETURNING run_id;
 
 -- name: run_blocked_keys
--- Ordering keys whose first run is blocked although no run precedes it (a missed release).
+-- Ordering keys whose first run is blocked although none is admitted (a missed release).
 -- scope: system (sweeper)
 SELECT r.ordering_key FROM runs r WHERE r.ordering_key IS NOT NULL
 GROUP BY r.ordering_key
-HAVING sum(CASE WHEN r.admission <> 3 THEN 1 ELSE 0 END) = 0
+HAVING sum(CASE WHEN {{key_is_taken}} THEN 1 ELSE 0 END) = 0
+    AND min(CASE WHEN r.admission = 3 THEN r.run_id END) = min({{key_order}})
 LIMIT :n;
 
 -- name: pause_put

@@ -1,6 +1,10 @@
 -- The end of a run: the only statement for completed, failed, timed out and cancelled runs, called
 -- by workers and the sweeper.
 
+-- fragment: is_stopped
+-- Whether a failed run that would be retried was asked to stop, or its flow closed: it is cancelled.
+(x.retry_delay_us IS NOT NULL AND r.cancel_requested_by IS NOT NULL)
+
 -- fragment: gone_columns
 -- A live row and its result, as one wide row.
 r.run_id, r.customer, r.config_id, r.processor, r.pool, r.flow_id, r.partition, r.mode, r.slot,
@@ -9,8 +13,12 @@ coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses
 r.max_execution_us, r.sla_us, r.ordering_key, r.parameters, r.correlation_id, r.parent_run_id,
 r.root_run_id, r.stales, r.trigger_source, r.trigger_message_id, r.created_at,
 r.cancel_requested_by, r.cancel_reason, r.limits, r.item_key, r.item, r.expires_us,
-x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.bytes, x.stages,
-x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
+CASE WHEN {{is_stopped}} THEN 'CANCELLED' ELSE x.final_state END AS final_state,
+CASE WHEN {{is_stopped}} THEN NULL ELSE x.status END AS status, x.error_type, x.error_details,
+x.result, x.records, x.bytes, x.stages,
+CASE WHEN {{is_stopped}} THEN NULL ELSE x.retry_delay_us END AS retry_delay_us,
+x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor,
+CASE WHEN {{is_stopped}} THEN 'failed after a request to stop: not retried' ELSE x.why END AS why,
 {{now}} AS finished_at
 
 -- fragment: breach_us

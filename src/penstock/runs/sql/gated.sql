@@ -20,10 +20,11 @@ RETURNING run_id;
 
 -- name: run_gate_pass
 -- The gate lets runs start: they are admitted like any other run, behind earlier runs of their
--- ordering key.
+-- ordering key and behind one that is admitted.
 -- scope: system (the caller holds their gates)
 -- batch: run_id bigint
 UPDATE runs SET state_at = {{now}}, admission = CASE
-    WHEN runs.ordering_key IS NOT NULL AND EXISTS (SELECT 1 FROM runs o
-        WHERE o.ordering_key = runs.ordering_key AND o.run_id < runs.run_id) THEN 3 ELSE 1 END
+    WHEN runs.ordering_key IS NOT NULL AND EXISTS (SELECT 1 FROM runs r
+        WHERE r.ordering_key = runs.ordering_key AND r.run_id <> runs.run_id
+            AND ({{key_order}} < runs.run_id OR {{key_is_taken}})) THEN 3 ELSE 1 END
 FROM {{batch}} WHERE runs.run_id = batch.run_id AND runs.admission = 5;

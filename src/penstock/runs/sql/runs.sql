@@ -550,7 +550,7 @@ UPDATE runs SET state = 'PENDING', admission = 1, scheduled_time = {{now}} + bat
 FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token
     AND runs.state IN ('CLAIMED', 'RUNNING')
-RETURNING runs.run_id, runs.limits;
+RETURNING runs.run_id, runs.limits, runs.cancel_requested_by IS NOT NULL;
 
 -- name: run_lapse_many
 -- Put CLAIMED runs with an expired lease back into the queue; the lapse counts.
@@ -560,7 +560,7 @@ UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by 
     claimed_at = NULL, lapses = lapses + 1, state_at = {{now}}
 FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND runs.state = 'CLAIMED'
-RETURNING runs.run_id, runs.limits;
+RETURNING runs.run_id, runs.limits, runs.cancel_requested_by IS NOT NULL;
 
 -- name: run_retry_lock [postgres]
 -- Serialize retries of a run; taken before the statements that read it. No topic has key -1.

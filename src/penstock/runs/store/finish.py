@@ -6,21 +6,23 @@ health of configs) are connected to `runs.hooks.on_finished`. Everything commits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.core.naming import ProcessorKey
-from penstock.db.store import Tx
+from penstock.db.store import Row, Tx
 from penstock.entities.report import NOT_REPORTED, EntityReport, split_result
 from penstock.entities.rows import ChangeReport
 from penstock.entities.store import reports_put_many
+from penstock.limits.store.run_queue import queue_leave
 from penstock.pipelines.declare.incremental import MUST_REPORT
 from penstock.runs.hooks import complete_flows, on_finished
 from penstock.runs.rows import CompletionEvent, FinishedRun, RunEnd
 from penstock.runs.states import RunState
 from penstock.runs.store.runs import (
+    run_cancel_pending,
     run_cancel_pending_flow,
-    run_cancel_request_flow,
     run_finish_many,
+    run_stop_flow,
 )
 
 
@@ -68,17 +70,52 @@ def _record_reports(
         reports_put_many(tx, found)
 
 
+def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
+    """Take (run, token, delay) from their holder, back into the queue without counting an attempt.
+
+    Runs that were asked to stop, or whose flow was closed, are cancelled instead.
+    """
+    rows = list(held)
+    note = {"action": "released", "actor": "worker"}
+    tx.run("journal_interrupt_many", note, batch=[row[:2] for row in rows])
+    released = tx.rows("run_release_many", batch=rows)
+    if released:
+        tx.run("progress_drop_many", {"ids": sorted(row[0] for row in released)})
+    return _requeued(tx, released)
+
+
+def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
+    """Put CLAIMED runs with an expired lease back into the queue, counting the lapse; those that
+    were asked to stop, or whose flow was closed, are cancelled instead.
+    """
+    rows = list(held)
+    tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
+    return _requeued(tx, tx.rows("run_lapse_many", batch=rows))
+
+
+def _requeued(tx: Tx, rows: Sequence[Row]) -> set[int]:
+    queue_leave(tx, [run_id for run_id, limits, _ in rows if limits])
+    ends = []
+    for run_id, _, is_stopped in rows:
+        token = run_cancel_pending(tx, run_id) if is_stopped else None
+        if token is not None:
+            why = "returned by its worker after a request to stop"
+            ends.append(RunEnd(run_id, token, RunState.CANCELLED.value, None, why=why))
+    if ends:
+        run_end_many(tx, ends)
+    return {row[0] for row in rows}
+
+
 def run_cancel_flow(
     tx: Tx, flow_id: int, who: str, reason: str, *, stops_running: bool = True
 ) -> int:
-    """Cancel the pending runs of a flow, and request that the others stop. Return how many.
+    """Cancel the pending runs of a flow; the others are not retried. Return how many.
 
     stops_running: also ask runs in progress to stop. The caller holds the flow's lock.
     """
-    # Pending runs first: a run that is claimed meanwhile is held, and is asked to stop.
+    held = run_stop_flow(tx, flow_id, who, reason or None, asks=stops_running)
     cancelled = run_cancel_waiting(tx, flow_id, who, reason)
-    asked = run_cancel_request_flow(tx, flow_id, who, reason or None) if stops_running else 0
-    return cancelled + asked
+    return cancelled + (len(held) if stops_running else 0)
 
 
 def run_cancel_waiting(

@@ -95,27 +95,6 @@ def run_start_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
     return {row[0] for row in tx.rows("run_start_many", batch=list(held))}
 
 
-def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
-    """Put (run, token, delay) back into the queue without counting an attempt."""
-    rows = list(held)
-    note = {"action": "released", "actor": "worker"}
-    tx.run("journal_interrupt_many", note, batch=[row[:2] for row in rows])
-    released: dict[int, int] = dict(tx.rows("run_release_many", batch=rows))
-    if released:
-        tx.run("progress_drop_many", {"ids": sorted(released)})
-    queue_leave(tx, [run_id for run_id, limits in released.items() if limits])
-    return set(released)
-
-
-def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
-    """Put CLAIMED runs with an expired lease back into the queue, counting the lapse."""
-    rows = list(held)
-    tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
-    lapsed: dict[int, int] = dict(tx.rows("run_lapse_many", batch=rows))
-    queue_leave(tx, [run_id for run_id, limits in lapsed.items() if limits])
-    return set(lapsed)
-
-
 def run_finish_many(tx: Tx, finishes: Sequence[RunEnd]) -> list[FinishedRun]:
     """End runs whose token is current. Stale ones are ignored.
 
@@ -193,10 +172,18 @@ def run_cancel_pending_flow(
     return [(row[0], row[1]) for row in tx.rows("run_cancel_pending_flow", params)]
 
 
-def run_cancel_request_flow(tx: Tx, flow_id: int, actor: str, reason: str | None) -> int:
-    """Request that the held runs of a flow stop. Return how many."""
-    params = {"flow_id": flow_id, "actor": actor, "reason": reason}
-    return len(tx.rows("run_cancel_request_flow", params))
+def run_stop_flow(tx: Tx, flow_id: int, actor: str, reason: str | None, *, asks: bool) -> set[int]:
+    """Let no live run of a flow be retried or returned to the queue. Return the held runs.
+
+    asks: also ask the held ones to stop. The caller holds the flow's lock, so that runs of the flow
+    are only added by ends that had not committed when this began: their retries are found too.
+    """
+    held: set[int] = set()
+    params = {"flow_id": flow_id, "actor": actor, "reason": reason, "asks": asks}
+    while first(tx.rows("run_of_flow_not_stopped", {"flow_id": flow_id})) is not None:
+        rows = tx.rows("run_stop_flow", params)
+        held |= {run_id for run_id, admission in rows if admission == Admission.NONE}
+    return held
 
 
 def run_cancel_request(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:

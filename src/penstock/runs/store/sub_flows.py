@@ -17,7 +17,7 @@ from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT
 from penstock.runs.rows import HeldRun
-from penstock.runs.store.runs import run_release_many
+from penstock.runs.store.finish import run_release_many
 
 
 class SubFlowRow(NamedTuple):

@@ -21,7 +21,7 @@ DELETE FROM slo_targets WHERE declared_at < {{now}};
 -- Ended flows without a final result, in the order of their ends.
 -- scope: system (the recorder serves all customers)
 SELECT w.customer, w.pipeline, w.mode, '', w.partition, w.flow_id, w.correlation_id, w.digest,
-    w.created_at, w.ended_at, w.state, w.is_degraded, NULL, NULL, NULL,
+    {{flow_begun_at}}, w.ended_at, w.state, w.is_degraded, NULL, NULL, NULL,
     (SELECT count(*) - count(DISTINCT coalesce({{pg:j.detail::json}}{{lite:j.detail}} ->> 'phase', '')
             || '/' || coalesce({{pg:j.detail::json}}{{lite:j.detail}} ->> 'processor', ''))
         FROM journal j WHERE j.subject = w.flow_id AND j.kind = 'flow' AND j.action = 'triggered')
@@ -50,9 +50,10 @@ ORDER BY p.inserted_at LIMIT :n;
 -- Open flows without a result that are older than the shortest target.
 -- scope: system (the recorder serves all customers)
 SELECT w.customer, w.pipeline, w.mode, '', w.partition, w.flow_id, w.correlation_id, w.digest,
-    w.created_at, NULL, w.state, w.is_degraded
+    {{flow_begun_at}}, NULL, w.state, w.is_degraded
 FROM flows w
-WHERE w.ended_at IS NULL AND w.state = 'OPEN' AND w.created_at < {{now}} - :age_us
+WHERE w.ended_at IS NULL AND w.state = 'OPEN' AND {{flow_begun_at}} < {{now}} - :age_us
+    AND w.deadline_at < 4611686018427387904
     AND NOT EXISTS (SELECT 1 FROM slo_results s WHERE s.flow_id = w.flow_id AND s.phase = '')
 LIMIT :n;
 

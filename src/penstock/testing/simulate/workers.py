@@ -18,8 +18,7 @@ from penstock.core.errors import StoreError
 from penstock.core.naming import DEFAULT_POOL
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun, RunEnd
-from penstock.runs.store.finish import run_end_many
-from penstock.runs.store.runs import run_release_many
+from penstock.runs.store.finish import run_end_many, run_release_many
 from penstock.testing.simulate.actors import ERRORS, Actor, Stage
 from penstock.testing.simulate.faults import Fault
 from penstock.worker.context import RunContext, Signal

@@ -54,11 +54,13 @@ SELECT count(*) FROM (
     WHERE m.run_id = :run_id LIMIT :limit) AS before;
 
 -- name: run_blocking
--- The first run of an ordering key, which the others wait for.
+-- The run of an ordering key that the others wait for: the admitted one, else the first.
 -- scope: system (the caller may see the run)
-SELECT o.run_id FROM runs m JOIN runs o ON o.ordering_key = m.ordering_key
-    AND o.customer = m.customer AND o.run_id < m.run_id
-WHERE m.run_id = :run_id ORDER BY o.run_id LIMIT 1;
+SELECT r.run_id FROM runs m JOIN runs r ON r.ordering_key = m.ordering_key
+    AND r.customer = m.customer AND r.run_id <> m.run_id
+    AND ({{key_order}} < m.run_id OR {{key_is_taken}})
+WHERE m.run_id = :run_id
+ORDER BY CASE WHEN {{key_is_taken}} THEN 0 ELSE 1 END, {{key_order}} LIMIT 1;
 
 -- name: run_heartbeats
 -- The last heartbeat of the worker that holds each run, and the end of its lease. A built-in worker

@@ -17,7 +17,7 @@ ORDER BY h.run_id LIMIT :limit;
 -- Flows that were opened in a period; the last column is the position.
 -- scope: system (operators; a tenant's key adds :customer)
 SELECT w.flow_id, c.customer_id, l.name, w.config_id, w.partition, w.mode, w.generation, w.state,
-    w.is_degraded, w.trigger_source, w.opened_by, w.created_at, w.ended_at, w.deadline_at,
+    w.is_degraded, w.trigger_source, w.opened_by, w.created_at, w.ended_at, {{flow_deadline}},
     w.correlation_id, w.flow_id
 FROM flows w JOIN pipelines l ON l.pipeline = w.pipeline JOIN customers c ON c.customer = w.customer
 WHERE w.flow_id > :after AND w.created_at >= :since AND w.created_at < :until

@@ -282,7 +282,7 @@ def _store(
             run_id,
             finish.token,
             end.final_state,
-            finish.status,
+            end.status,
             end.retry_run_id,
             None if retry is None else retry.scheduled_time,
             bool(end.is_dead),
