@@ -263,14 +263,40 @@ SELECT flow_id, created_at FROM flows WHERE flow_id >= :first_id ORDER BY flow_i
 SELECT flow_id, min(state) FROM flow_phases
 WHERE flow_id {{any ids}} AND state IN ('WAITING', 'BLOCKED') GROUP BY flow_id;
 
--- name: flow_end_many
--- Write the end of flows, or their missing data.
+-- fragment: flow_ends
+state = batch.state, is_degraded = batch.is_degraded, missing = batch.missing,
+    ended_at = CASE WHEN batch.is_ended THEN coalesce(flows.ended_at, {{now}}) END
+
+-- fragment: is_good_flow
+batch.is_ended AND batch.state IN ('COMPLETE', 'DEGRADED')
+    AND w.config_id > 0 AND w.trigger_source IN ('scheduler', 'event')
+
+-- name: flow_end_many [postgres]
+-- Write the end of flows, or their missing data. A start of a config (by schedule or message) that
+-- ended well resets the config's count of failures; configs without failures are not written.
 -- scope: system (the cascade serves all customers)
 -- batch: flow_id bigint, state text, is_degraded boolean, missing text, is_ended boolean
-UPDATE flows SET state = batch.state, is_degraded = batch.is_degraded, missing = batch.missing,
-    ended_at = CASE WHEN batch.is_ended THEN coalesce(flows.ended_at, {{now}}) END
-FROM {{batch}} WHERE flows.flow_id = batch.flow_id
-    {{pg:AND flows.flow_id = ANY(:b_flow_id::bigint[])}};
+WITH healthy AS (
+    UPDATE config_health SET consecutive_failures = 0
+    WHERE config_id IN (SELECT h.config_id FROM {{batch}} JOIN flows w ON w.flow_id = batch.flow_id
+            AND w.flow_id = ANY(:b_flow_id::bigint[])
+        JOIN config_health h ON h.config_id = w.config_id AND h.consecutive_failures > 0
+        WHERE {{is_good_flow}}
+        ORDER BY h.config_id FOR UPDATE OF h)
+)
+UPDATE flows SET {{flow_ends}}
+FROM {{batch}} WHERE flows.flow_id = batch.flow_id AND flows.flow_id = ANY(:b_flow_id::bigint[]);
+
+-- name: flow_end_many [sqlite]
+-- differs because SQLite has no data-modifying CTEs.
+-- scope: system (the cascade serves all customers)
+-- batch: flow_id bigint, state text, is_degraded boolean, missing text, is_ended boolean
+UPDATE flows SET {{flow_ends}}
+FROM {{batch}} WHERE flows.flow_id = batch.flow_id;
+UPDATE config_health SET consecutive_failures = 0
+WHERE consecutive_failures > 0 AND config_id IN (
+    SELECT w.config_id FROM {{batch}} CROSS JOIN flows w ON w.flow_id = batch.flow_id
+    WHERE {{is_good_flow}});
 
 -- name: phase_insert_many
 -- Insert the phases of new flows, and the gates of single processors.
