@@ -41,7 +41,7 @@ def started(stage: Stage) -> list[tuple[str, str | None]]:
 
 
 def test_a_phase_completes_and_a_config_starts(stage: Stage, binder: Binder) -> None:
-    """Nobody subscribed to the topic: it exists because a config names it."""
+    """Without a subscription, the topic exists because a config names it."""
     for customer in ("acme", "globex"):
         create_config(
             stage.client,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, request_begin, request_finish
-from penstock.bus import filters
 from penstock.bus.store.bindings import config_event_list, config_skip_event
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack
 from penstock.bus.store.topics import SYSTEM, SubscriptionRow, is_builtin
 from penstock.core.errors import Conflict
+from penstock.core.filters import attributes as filters
 from penstock.core.ids import encode
 from penstock.core.naming import runs_channel
 from penstock.db.isolation import write_isolated
