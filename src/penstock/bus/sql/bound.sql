@@ -21,7 +21,7 @@ SELECT b.name FROM (
     UNION SELECT l.name || '.' || p.phase || '.complete'
         FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
     UNION SELECT l.name || '.' || p.phase || '.trigger'
-        FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
+        FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline AND l.has_flow
 ) b
 WHERE EXISTS (SELECT 1 FROM configs f WHERE f.event_topic = b.name AND f.event_topic IS NOT NULL
         AND f.is_active AND f.deleted_at IS NULL)

@@ -509,6 +509,10 @@ CASE WHEN {{pg:h.result::json ->> 'completeness_pct' ~ '^[0-9]{1,3}([.][0-9]{1,3
     WHEN {{result_total_expected}} > 0 AND h.records IS NOT NULL
     THEN least(h.records * 100.0 / {{result_total_expected}}, 100.0) END
 
+-- fragment: status_of_end
+CASE WHEN h.final_state <> 'COMPLETED' THEN 'failed'
+    WHEN h.status = 'PARTIAL_SUCCESS' THEN 'partial' ELSE 'success' END
+
 -- name: completion_from_runs
 -- Record the completions of runs that just ended without a retry. Returns the new ones.
 -- scope: system (the caller ended the runs)
@@ -516,9 +520,7 @@ CASE WHEN {{pg:h.result::json ->> 'completeness_pct' ~ '^[0-9]{1,3}([.][0-9]{1,3
 INSERT INTO completions (flow_id, processor, customer, status, at, run_id, records, quality,
     entities, total_expected, completeness_pct)
 SELECT h.flow_id, h.processor, h.customer,
-    CASE WHEN h.final_state <> 'COMPLETED' THEN 'failed'
-        WHEN h.status = 'PARTIAL_SUCCESS' THEN 'partial' ELSE 'success' END,
-    h.finished_at, h.run_id, h.records, {{result_field_number}},
+    {{status_of_end}}, h.finished_at, h.run_id, h.records, {{result_field_number}},
     CASE WHEN h.result IS NOT NULL THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END,
     {{result_total_expected}}, {{result_completeness}}
 FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
@@ -541,6 +543,19 @@ SELECT batch.flow_id, batch.processor, batch.customer, batch.status, batch.at, b
     batch.completeness_pct, batch.reported_in
 FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 {{completion_conflict}};
+
+-- name: run_completion_list
+-- The completions of runs without a flow, for the messages about them. A retry has the trigger
+-- source of its first attempt.
+-- scope: system (outbox publisher)
+SELECT h.run_id, c.customer_id, l.name, p.phase, p.name, h.partition, h.mode, h.correlation_id,
+    coalesce(f.trigger_source, h.trigger_source), {{status_of_end}}, h.records,
+    {{result_field_number}}, {{result_total_expected}}, {{result_completeness}},
+    coalesce(h.root_run_id, h.run_id)
+FROM history h JOIN customers c ON c.customer = h.customer
+    JOIN processors p ON p.processor = h.processor JOIN pipelines l ON l.pipeline = p.pipeline
+    LEFT JOIN history f ON f.run_id = h.root_run_id
+WHERE h.run_id {{any ids}} AND h.finished_at >= :since;
 
 -- fragment: completion_columns
 -- In the order of `rows.CompletionRow`.

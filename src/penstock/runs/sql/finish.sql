@@ -77,6 +77,17 @@ WHERE g.config_id IS NOT NULL AND g.flow_id IS NULL AND g.trigger_message_id IS 
     AND g.retry_delay_us IS NULL
 GROUP BY g.slot, g.processor
 
+-- fragment: announced_from_gone
+-- The completion of a pipeline of one processor, which has no flow, if its topic exists. The
+-- publisher reads the run. The first condition is evaluated once: without topics nothing is read.
+INSERT INTO outbox (topic, payload, created_at)
+SELECT t.name, '{"ended_run": ' || CAST(g.run_id AS text) || '}', g.finished_at
+FROM gone g {{lite:CROSS}} JOIN processors p ON p.processor = g.processor
+    {{lite:CROSS}} JOIN pipelines l ON l.pipeline = p.pipeline AND NOT l.has_flow
+    {{lite:CROSS}} JOIN topics t ON t.customer = 0 AND t.name = l.name || '.' || p.phase || '.complete'
+WHERE (SELECT e.topic FROM topics e WHERE e.customer = 0 LIMIT 1) IS NOT NULL
+    AND g.flow_id IS NULL AND g.retry_delay_us IS NULL
+
 -- fragment: dead_from_gone
 INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,
     correlation_id, error_type, error_details, attempts, died_at)
@@ -174,6 +185,8 @@ WITH x AS MATERIALIZED (
     {{sums_from_gone}}
 ), counted AS (
     {{cohorts_from_gone}}
+), announced AS (
+    {{announced_from_gone}}
 ), dead AS (
     {{dead_from_gone}}
 ), health AS (
@@ -230,6 +243,7 @@ FROM temp.gone g CROSS JOIN runs t ON t.run_id = g.retry_run_id
 WHERE g.retry_run_id IS NOT NULL;
 {{sums_from_gone}};
 {{cohorts_from_gone}};
+{{announced_from_gone}};
 {{dead_from_gone}};
 {{health_from_gone}}
 {{health_conflict}};
