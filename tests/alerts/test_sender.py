@@ -120,7 +120,7 @@ def test_routes(harness: Harness) -> None:
 
 
 def test_an_escalation_opens_for_a_channel(harness: Harness) -> None:
-    """A pager that gets no escalations hears of an alert that becomes critical, once."""
+    """A pager that gets no escalations gets an alert that turns critical, once."""
     got = Recorder()
     pager = {**PAGER, "changes": ["opened", "resolved"]}
     routes = [{"severity": ["CRITICAL", "HIGH"], "channels": ["pager"]}, {"channels": ["chat"]}]

@@ -148,7 +148,8 @@ class TestStatus:
         assert "No open alerts" in shell.ok("alerts", "list")
         config = shell.json("configs", "create", "acme", "broken", "--every", "5")["items"][0]
         for _ in range(5):
-            shell.ok("configs", "start", config["config_id"])
+            with connect(shell.url) as client:
+                client.configs.start(config["config_id"], trigger_source="scheduler")
             shell.work()
         found = shell.json("alerts", "list")["items"]
         assert [alert["severity"] for alert in found] == ["HIGH"]

@@ -18,6 +18,7 @@ from penstock.core.clock import MINUTE, SECOND
 from penstock.runs.states import TRANSITIONS, RunState
 from penstock.testing.simulate.snapshots import (
     EndedRunRow,
+    FlowStateRow,
     JournalChange,
     LedgerRow,
     LiveRunRow,
@@ -421,17 +422,23 @@ def check_ordering(c: Commit) -> None:
 
 
 def check_health(c: Commit) -> None:
-    """Consecutive failures follow the ends; the fifth disables the config, unless the cause of
-    its death is common. A common cause disables nothing.
+    """Failed starts follow the ends, each start once; the fifth disables the config, unless the
+    cause of its death is common. A common cause disables nothing.
     """
+    ended_well = {flow.config_id for flow in _flows_ended_well(c)}
     by_config: dict[int, list[EndedRunRow]] = {}
     for end in c.ends.values():
         if end.config_id is not None:
             by_config.setdefault(end.config_id, []).append(end)
     for config_id, ends in by_config.items():
         before, after = c.before.failures.get(config_id, 0), c.after.failures.get(config_id, 0)
-        dead = [end for end in ends if end.is_dead]
-        wanted = 0 if any(e.final_state == "COMPLETED" for e in ends) else before + len(dead)
+        dead = [end for end in ends if end.is_dead and not end.item_key and _is_start(end)]
+        alone = sum(end.flow_id is None for end in dead)
+        newest = max((end.flow_id or 0 for end in dead), default=0)
+        is_new = newest > max(c.before.failed_flows.get(config_id, 0), 0)
+        wanted = before + alone + is_new
+        if config_id in ended_well or any(_is_good_start(end) for end in ends):
+            wanted = 0
         _need(
             after == wanted,
             "failures",
@@ -446,10 +453,31 @@ def check_health(c: Commit) -> None:
         else:
             off = not config.is_active and config_id not in c.after.schedules
             _need(off, "failures", lambda i=config_id: f"config {i} still fires")  # type: ignore[misc]
-    for config_id in c.after.failures.keys() - by_config.keys():
+    for config_id in c.after.failures.keys() - by_config.keys() - ended_well:
         if c.committer.kind != "operator":
             same = c.after.failures[config_id] == c.before.failures.get(config_id, 0)
             _need(same, "failures", lambda i=config_id: f"config {i}: failures changed")  # type: ignore[misc]
+
+
+def _is_start(end: EndedRunRow) -> bool:
+    return end.first_source in ("scheduler", "event")
+
+
+def _is_good_start(end: EndedRunRow) -> bool:
+    is_attempt = end.trigger_source in ("scheduler", "event") or end.parent_run_id is not None
+    return end.final_state == "COMPLETED" and end.flow_id is None and is_attempt
+
+
+def _flows_ended_well(c: Commit) -> list[FlowStateRow]:
+    """Return the flows of schedules and messages that ended well in a commit."""
+    return [
+        flow
+        for flow_id, flow in c.after.flows.items()
+        if flow.state in ("COMPLETE", "DEGRADED")
+        and flow.trigger_source in ("scheduler", "event")
+        and (flow_id not in c.before.flows or c.before.flows[flow_id].ended_at is None)
+        and flow.ended_at is not None
+    ]
 
 
 def has_common_cause(c: Commit, end: EndedRunRow) -> bool:

@@ -20,7 +20,7 @@ def test_configs_say_how_they_went_and_what_is_next(harness: Harness) -> None:
     late = harness.config(schedule_cron="0 5 * * *")
     soon = harness.config(customer="other", schedule_cron="0 3 * * *")
     for ends in ("complete", "fail", "fail"):
-        harness.start(late)
+        harness.start(late, trigger_source="scheduler")
         getattr(harness, ends)(harness.take())
     one = client.configs.get(encode("cfg", late.config_id))
     assert (one.outcomes, one.consecutive_failures) == ("cff", 2)

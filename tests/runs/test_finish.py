@@ -280,7 +280,9 @@ class TestHealth:
 
     def die(self, world: World, config: int) -> int:
         """End one run of a config as dead. Return the consecutive failures after it."""
-        held = world.running(config_id=config, occurrence_time=world.clock.advance(1))
+        held = world.running(
+            config_id=config, occurrence_time=world.clock.advance(1), trigger_source="scheduler"
+        )
         (finished,) = world.fail(held, is_dead=True, error_details="x")
         return finished.consecutive_failures
 
@@ -312,7 +314,7 @@ class TestHealth:
         """Dead runs count up, retried failures do not, a success resets the count."""
         config = world.config(cadence=None)
         assert [self.die(world, config) for _ in range(3)] == [1, 2, 3]
-        held = world.running(config_id=config, occurrence_time=1)
+        held = world.running(config_id=config, occurrence_time=1, trigger_source="scheduler")
         world.fail(held, retry_delay_us=0)
         assert self.health(world, config) == ("FAILED", 3)
         world.admit()
@@ -332,7 +334,8 @@ class TestHealth:
     def test_first_batch_with_death_and_success(self, world: World) -> None:
         """A success in a batch resets the count, even if the config had no health row before."""
         config = world.config(cadence=None)
-        world.insert_all([world.new(config_id=config, occurrence_time=s) for s in (1, 2)])
+        starts = {"config_id": config, "trigger_source": "scheduler"}
+        world.insert_all([world.new(**starts, occurrence_time=s) for s in (1, 2)])
         one, two = world.claim()
         world.finish_all([failed(one, is_dead=True), done(two)])
         assert self.health(world, config) == ("COMPLETED", 0)
@@ -340,7 +343,8 @@ class TestHealth:
     def test_two_deaths_in_one_batch(self, world: World) -> None:
         """Two dead runs of a config in one batch count as two."""
         config = world.config(cadence=None)
-        world.insert_all([world.new(config_id=config, occurrence_time=s) for s in (1, 2, 3)])
+        starts = {"config_id": config, "trigger_source": "scheduler"}
+        world.insert_all([world.new(**starts, occurrence_time=s) for s in (1, 2, 3)])
         world.insert_one()
         held = world.claim()
         ends = [failed(h, is_dead=h.config_id is not None, retry_delay_us=None) for h in held]

@@ -383,7 +383,7 @@ class TestFailures:
         """Five dead runs reported in one batch disable the config like five single ones."""
         config = harness.config(overlap="allow")
         for _ in range(6):
-            harness.start(config)
+            harness.start(config, trigger_source="scheduler")
         harness.fail(*harness.claim())
         assert not harness.client.configs.get(cfg(config)).is_active
         rules = [alert.rule for alert in harness.client.alerts.list(state="open").items]

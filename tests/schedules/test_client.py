@@ -242,7 +242,7 @@ class TestSwitching:
         """Deleting a config resolves its alerts, and its dead runs open no new ones."""
         config = harness.config(overlap="allow")
         for _ in range(5):
-            harness.start(config)
+            harness.start(config, trigger_source="scheduler")
         held = harness.claim()
         harness.fail(*held[:4])
         alerts = harness.client.alerts.list(state="open").items

@@ -32,8 +32,8 @@ def five(harness: Harness) -> Harness:
 
 
 def fail(harness: Harness, config_id: str) -> None:
-    """Start a config and let its run fail for good."""
-    harness.client.configs.start(config_id)
+    """Start a config as its schedule does and let its run fail for good."""
+    harness.client.configs.start(config_id, trigger_source="scheduler")
     harness.fail(harness.take())
 
 

@@ -1,5 +1,6 @@
 """Config drafts: rejected fields and their errors, updates, and round trips."""
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -168,6 +169,29 @@ def test_an_invalid_topic(value: Any) -> None:
     assert error.field == "event_topic"
 
 
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [('attributes.region == "eu"', 20), ('region = "eu"', 1), ("attributes:a AND", 17)],
+)
+def test_event_filters_are_parsed(value: str, position: int) -> None:
+    """A filter that cannot be parsed is refused, with the position of the error."""
+    event = {"pipeline_template": "p", "event_topic": "orders"}
+    for error in (
+        rejection({**event, "event_filter": value}),
+        rejection({"event_filter": value}, parse_config_input(event)),
+    ):
+        assert error.field == "event_filter"
+        assert f"position {position} " in str(error)
+
+
+def test_a_stored_filter_does_not_block_other_changes() -> None:
+    """One that was stored before filters were parsed is checked only when it is given."""
+    event = parse_config_input({"pipeline_template": "p", "event_topic": "orders"})
+    old = replace(event, event_filter="region")
+    assert parse_config_input({"priority": 7}, old).event_filter == "region"
+    assert parse_config_input({"event_filter": None}, old).event_filter is None
+
+
 @pytest.mark.parametrize("given", [None, [], "x", 5, [("pipeline_template", "p")]])
 def test_a_config_must_be_an_object(given: Any) -> None:
     """A config that is not an object is rejected."""
@@ -276,9 +300,11 @@ class TestUpdate:
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
         assert (interval.cadence.cron, interval.cadence.interval_us) == (None, 15 * MINUTE)
-        event = parse_config_input({"event_topic": "orders", "event_filter": "a = 1"}, interval)
+        event = parse_config_input(
+            {"event_topic": "orders", "event_filter": 'attributes.a = "1"'}, interval
+        )
         assert event.schedule_type is ScheduleType.EVENT_DRIVEN
-        assert (event.cadence, event.event_filter) == (None, "a = 1")
+        assert (event.cadence, event.event_filter) == (None, 'attributes.a = "1"')
         back = parse_config_input({"schedule_cron": "0 2 * * *"}, event)
         assert back == base
 
@@ -319,7 +345,10 @@ schedules = st.one_of(
         {"schedule_interval_minutes": st.integers(1, 1_000_000) | st.floats(0.02, 5_000_000)}
     ),
     st.fixed_dictionaries(
-        {"event_topic": st.just("orders"), "event_filter": st.none() | st.just("kind = 1")}
+        {
+            "event_topic": st.just("orders"),
+            "event_filter": st.none() | st.just('attributes.kind = "1"'),
+        }
     ),
 )
 options = st.fixed_dictionaries(

@@ -140,7 +140,8 @@ class TestConfigs:
         config_id = world.config(cadence=None)
         world.write(lambda tx: configs.config_health_reset(tx, config_id))
         for occurrence in (1, 2):
-            world.fail(world.running(config_id=config_id, occurrence_time=occurrence), is_dead=True)
+            start = {"occurrence_time": occurrence, "trigger_source": "scheduler"}
+            world.fail(world.running(config_id=config_id, **start), is_dead=True)
         config = world.read(lambda tx: configs.config_get(tx, config_id))
         assert config is not None
         assert (config.consecutive_failures, config.last_run_status) == (2, "FAILED")

@@ -60,7 +60,7 @@ def scene(harness: Harness, customer: str) -> Scene:
     )
     client.configs.update(config.config_id, ConfigChange(priority=7), reason="more")
     for _ in range(3):
-        client.configs.start(failing.config_id)
+        client.configs.start(failing.config_id, trigger_source="scheduler")
         _fail_for_good(harness, customer)
     ended = [_fail_for_good(harness, customer) for _ in range(3) if _submit(harness, customer)]
     _submit(harness, customer, len(HELD))

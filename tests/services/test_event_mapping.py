@@ -89,6 +89,40 @@ def test_a_config_that_does_not_fit_among_others(harness: Harness, binder: Binde
     assert "event_mapping" in alert.message
 
 
+@pytest.mark.parametrize(("topic", "owner"), [("feed", None), ("own", "acme")])
+def test_a_stored_filter_that_cannot_be_parsed(
+    harness: Harness, binder: Binder, topic: str, owner: str | None
+) -> None:
+    """Its config opens an alert; the other configs start, and no message is a dead letter."""
+    if owner is not None:
+        harness.client.topics.create(Topic(name=topic), customer=owner)
+    old = harness.config("acme", event_topic=topic, event_filter='attributes.region = "eu"')
+    harness.config("acme", event_topic=topic, pipeline_template="pair")
+    wrong = 'attributes.region == "eu"'
+    harness.sql(f"UPDATE configs SET event_filter = '{wrong}' WHERE config_id = {old.config_id}")
+    binder.run_once()
+    for _ in range(2):
+        message = NewMessage(data=b"{}", attributes={"region": "eu"})
+        harness.client.topics.publish(topic, [message], customer=owner)
+        binder.run_once()
+        harness.complete(*harness.claim())
+    assert harness.client.dead_letters.list().items == []
+    assert {run.pipeline for run in harness.client.runs.list().items} == {"pair"}
+    (alert,) = harness.client.alerts.list().items
+    assert (alert.rule, alert.customer, alert.times) == ("event_unfitting", "acme", 2)
+    assert "position 20" in alert.message
+
+
+def test_only_a_filter_that_cannot_be_parsed(harness: Harness, binder: Binder) -> None:
+    """Without other configs, the message is acked as well."""
+    old = harness.config(event_topic="feed")
+    harness.sql(f"UPDATE configs SET event_filter = 'region' WHERE config_id = {old.config_id}")
+    publish(harness, binder, {})
+    assert [alert.rule for alert in harness.client.alerts.list().items] == ["event_unfitting"]
+    assert harness.client.dead_letters.list().items == []
+    assert harness.client.runs.list().items == []
+
+
 def test_a_flow(harness: Harness, binder: Binder) -> None:
     """A pipeline with phases opens the flow of that partition, with parameters and correlation."""
     pair = Pipeline("feeds", partition="day", parameters=SCHEMA)

@@ -134,7 +134,7 @@ class Tenants:
         self.client.work.claim_by_id(worker, dead)
         self.client.work.start(dead, worker)
         for _ in range(3):
-            start(scoped, config)
+            start(scoped, config, trigger_source="scheduler")
             self.harness.fail(self.harness.take())
         self.client.work.fail(dead, worker, FailureReport(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)

@@ -530,7 +530,8 @@ class TestOwnLife:
         config = bound.configs.create("acme", Config(pipeline="outside", event_topic="topic-1"))
         for n in range(6):
             if n < 5:
-                ids = [decode("run", one) for one in bound.configs.start(config.config_id).run_ids]
+                started = bound.configs.start(config.config_id, trigger_source="scheduler")
+                ids = [decode("run", one) for one in started.run_ids]
             else:
                 made = bound.runs.submit(Submission(pipeline="outside", ordering_key="one"))
                 ids = [number(made)]

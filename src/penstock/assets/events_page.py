@@ -16,8 +16,9 @@ TOPICS: Final = {
     "penstock.runs": "A run of an external processor can be claimed: its id, config and customer.",
     "penstock.seal-heads": "A block of the journal was sealed: its number, count and hash.",
     "penstock.slo-violation": "A flow or phase took longer than its service level.",
-    "<pipeline>.<phase>.complete": "A phase has ended: its state, and how many processors failed.",
-    "<pipeline>.<phase>.trigger": "A phase starts; has what its processors receive.",
+    "<pipeline>.<phase>.complete": "A processor has completed or failed: its status and results.",
+    "<pipeline>.<phase>.trigger": "A phase starts; not in a pipeline "
+    "of one processor without needs and items, which has no flow.",
 }
 """Built-in topics with the meaning of a message."""
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.bus import filters
 from penstock.bus.message import (
     Handled,
     Nack,
@@ -24,6 +23,7 @@ from penstock.bus.message import (
 )
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
+from penstock.core.filters import attributes as filters
 
 MESSAGE_BYTES_MAX: Final = 10_000_000
 BATCH_MAX: Final = 1_000

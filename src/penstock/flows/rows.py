@@ -272,6 +272,26 @@ class CompletionRow(NamedTuple):
         return self.reported_in or self.flow_id, self.processor_key
 
 
+class RunCompletion(NamedTuple):
+    """The completion of a run without a flow, for the message about it."""
+
+    run_id: int
+    customer_id: str
+    pipeline: str
+    phase: str
+    processor: str
+    partition: str | None
+    mode: str | None
+    correlation_id: str | None
+    trigger_source: str
+    status: str
+    records: int | None
+    quality: float | None
+    total_expected: int | None
+    completeness_pct: float | None
+    first_run_id: int
+
+
 def legacy_reported(row: CompletionRow) -> ReportedEntities | None:
     """Return the changed entities of a completion that holds the ids itself; None for others."""
     given = None if row.entities is None else json.loads(row.entities)

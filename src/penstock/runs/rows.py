@@ -204,6 +204,8 @@ class FinishedRun(NamedTuple):
     records: int | None = None
     entity_role: int = 0
     """Role of its processor in incremental cascades; 0 if the run never started."""
+    is_failed_start: bool = False
+    """Whether it makes the start of its config, by schedule or message, a failed one."""
 
 
 class CompletionEvent(NamedTuple):

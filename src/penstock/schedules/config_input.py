@@ -19,6 +19,7 @@ import msgspec
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import TEXT_MAX, parameters_json
+from penstock.core.filters import attributes as filters
 from penstock.core.records.record import UNSET, to_json_value
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
@@ -172,6 +173,8 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigInput) -> ConfigInput:
     elif kind is ScheduleType.INTERVAL:
         cadence = every(_minutes_us(minutes))
     event_filter = _optional_text(given, "event_filter", draft.event_filter)
+    if given.get("event_filter"):
+        filters.parse(given["event_filter"], "event_filter")
     event_mapping = draft.event_mapping
     if "event_mapping" in given:
         event_mapping = parse_event_mapping(given["event_mapping"])

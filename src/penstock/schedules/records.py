@@ -153,7 +153,8 @@ class StoredConfig(Config):
     last_run_status: str | None
     """Status of its last run; null if none has ended."""
     consecutive_failures: int
-    """Number of runs in a row that failed after all attempts."""
+    """Number of starts in a row, by schedule or message, in which a run failed after all
+    attempts."""
     created_at: Time
     """Time at which the config was created."""
     created_by: str

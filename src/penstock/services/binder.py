@@ -23,7 +23,7 @@ from penstock.bus.binding import (
 )
 from penstock.bus.binding import parse_binding as parse
 from penstock.bus.message import DEAD_LETTER_SUFFIX, SubscriptionSpec, TopicSpec
-from penstock.bus.store.bindings import customer_name, topics_unbound
+from penstock.bus.store.bindings import customer_name, topics_awaited, topics_unbound
 from penstock.bus.store.deliveries import (
     DeliveryNack,
     LeasedDelivery,
@@ -261,7 +261,12 @@ def _report(binding: Binding, one: LeasedDelivery) -> ProcessorReport:
 
 
 def _bind_topics(tx: Tx) -> int:
-    """Create the missing subscriptions for topics of event-driven configs; return the count."""
+    """Create the missing subscriptions for topics of event-driven configs; return the count.
+
+    A built-in topic that a config waits for is created first.
+    """
+    for name in topics_awaited(tx):
+        topic_declare(tx, TopicSpec(name=name), actor=ACTOR)
     made = 0
     for topic in topics_unbound(tx, PAGE):
         # A topic name too long for the subscription's suffix must not block the other topics.

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from penstock.access.store.names import NameResolver, PipelineInfo
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, request_begin, request_finish
-from penstock.bus import filters
 from penstock.bus.store.bindings import config_event_list, config_skip_event
 from penstock.bus.store.deliveries import DeliveryNack, LeasedDelivery, delivery_ack
 from penstock.bus.store.topics import SYSTEM, SubscriptionRow, is_builtin
-from penstock.core.errors import Conflict
+from penstock.core.errors import Conflict, InvalidInput
+from penstock.core.filters import attributes as filters
 from penstock.core.ids import encode
 from penstock.core.naming import runs_channel
 from penstock.db.isolation import write_isolated
@@ -97,7 +97,8 @@ class ConfigStarts:
         A config that cannot be started does not block the others: the step is repeated config by
         config, and after the last step the message is nacked with the first error. A message on a
         system topic is for many customers: if it is valid for others, a config for which it is
-        invalid opens an alert of its customer, and the message does not become a dead letter.
+        invalid opens an alert of its customer, and the message does not become a dead letter. A
+        config with an invalid filter, stored before filters were checked, does so on any topic.
         """
         errors: list[tuple[int, Exception]] = []
         fits_some = False
@@ -116,12 +117,13 @@ class ConfigStarts:
                 else:
                     fits_some = True
             after = step.next_after
-        unfitting = errors if sub.customer_key == SYSTEM and fits_some else []
-        unfitting = [(config_id, error) for config_id, error in unfitting if is_poison(error)]
-        if len(unfitting) < len(errors):
+        wrong = self._store.read(lambda tx: _with_wrong_filters(tx, errors)) if errors else set()
+        others = [error for config_id, error in errors if config_id not in wrong]
+        are_unfitting = sub.customer_key == SYSTEM and fits_some and all(map(is_poison, others))
+        if others and not are_unfitting:
             # A retry can only help if one of the errors is not permanent.
-            raise min((error for _, error in errors), key=is_poison)
-        return self._store.write(lambda tx: _ack(tx, sub, one, unfitting))
+            raise min(others, key=is_poison)
+        return self._store.write(lambda tx: _ack(tx, sub, one, errors))
 
     def _start_step(self, sub: SubscriptionRow, one: LeasedDelivery, after: int) -> _Step:
         """Start the next configs in one transaction, or list them if one of them fails."""
@@ -145,7 +147,7 @@ class ConfigStarts:
             step.one_by_one.extend(config_id for config_id, _ in rows)
         else:
             for config_id, filter_text in rows:
-                if not filter_text or filters.parse(filter_text)(one.attributes):
+                if not filter_text or filters.parse(filter_text, "event_filter")(one.attributes):
                     self._start(tx, config_id, one, sub)
         done = {"next": step.next_after, "one_by_one": step.one_by_one}
         request_finish(tx, scope, key, done)
@@ -160,7 +162,7 @@ class ConfigStarts:
             return
         config = config_get(tx, config_id)
         pattern = None if config is None else config.event_filter
-        if not pattern or filters.parse(pattern)(one.attributes):
+        if not pattern or filters.parse(pattern, "event_filter")(one.attributes):
             self._start(tx, config_id, one, sub)
         request_finish(tx, f"event:{sub.subscription_key}", key, {})
 
@@ -203,6 +205,19 @@ def _ack(
         if config is not None:
             alert_open(tx, _unfitting(config, sub, one, error))
     return acked
+
+
+def _with_wrong_filters(tx: Tx, errors: Sequence[tuple[int, Exception]]) -> set[int]:
+    """Return the configs, of those that could not be started, whose filter cannot be parsed."""
+    found = set()
+    for config_id, error in errors:
+        config = config_get(tx, config_id) if isinstance(error, InvalidInput) else None
+        try:
+            if config is not None and config.event_filter:
+                filters.parse(config.event_filter, "event_filter")
+        except InvalidInput:
+            found.add(config_id)
+    return found
 
 
 def _unfitting(

@@ -21,18 +21,22 @@ from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.record import time, to_json_value
 from penstock.db.store import Tx
+from penstock.flows.advance.announcements import run_completion_message
+from penstock.flows.store.completions import run_completions
 from penstock.monitoring.verify.records import SealedBlock
 
 RUNS_TOPIC: Final = "penstock.runs"
 ALERTS_TOPIC: Final = "penstock.alerts"
+ENDED_RUN: Final = '{"ended_run":'
+"""Beginning of the message about a completed run without a flow (statement `run_finish_many`)."""
 
 
 def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMessage]:
-    """Return the messages in their public form; one about a deleted alert is left out."""
+    """Return the messages in their public form; one about a deleted alert or run is left out."""
     payloads = {
         one.outbox_id: msgspec.json.decode(one.payload)
         for one in messages
-        if one.topic in (RUNS_TOPIC, ALERTS_TOPIC, SEALS_TOPIC)
+        if one.topic in (RUNS_TOPIC, ALERTS_TOPIC, SEALS_TOPIC) or one.payload.startswith(ENDED_RUN)
     }
     if not payloads:
         return list(messages)
@@ -40,11 +44,17 @@ def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMes
     names = customer_names(tx, sorted(keys)) if keys else {}
     alert_ids = {p["alert_id"] for p in payloads.values() if "alert_id" in p}
     alerts = alert_rows(tx, sorted(alert_ids)) if alert_ids else {}
+    ended = {key: p["ended_run"] for key, p in payloads.items() if "ended_run" in p}
+    since = min((one.created_at for one in messages if one.outbox_id in ended), default=0)
+    completions = run_completions(tx, ended.values(), since) if ended else {}
     made = []
     for one in messages:
         payload = payloads.get(one.outbox_id)
         if payload is None:
             made.append(one)
+        elif one.outbox_id in ended:
+            if seen := completions.get(ended[one.outbox_id]):
+                made.append(_with_payload(one, run_completion_message(seen)))
         elif one.topic == RUNS_TOPIC:
             made.append(_with_payload(one, _run(payload, names)))
         elif one.topic == SEALS_TOPIC:

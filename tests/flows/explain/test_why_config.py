@@ -61,13 +61,13 @@ def test_an_event_without_its_topic(harness: Harness) -> None:
 def test_failures_and_their_common_cause(harness: Harness) -> None:
     configs = [harness.config(f"c{n}", overlap="allow") for n in range(5)]
     for config in configs:
-        harness.start(config)
+        harness.start(config, trigger_source="scheduler")
     harness.fail(*harness.claim(n=10))
     own = causes(harness, cfg(configs[0]))["failures"]
     assert own.text == "it failed once in a row; five failures disable it"
     for _ in range(2):
         for config in configs:
-            harness.start(config)
+            harness.start(config, trigger_source="scheduler")
         harness.fail(*harness.claim(n=10))
     common = causes(harness, cfg(configs[0]))["common_cause"]
     assert "configs of" in common.text

@@ -8,7 +8,6 @@ import click
 
 from penstock.access import secrets
 from penstock.assembly import settings
-from penstock.bus import filters
 from penstock.bus.cli.topics import parse_attribute
 from penstock.bus.push import webhook
 from penstock.bus.schemas import avro, definitions
@@ -26,6 +25,7 @@ from penstock.cli.arguments import (
 from penstock.cli.root import cli
 from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.errors import PermanentError
+from penstock.core.filters import attributes as filters
 from penstock.core.utc_offsets import check_timezone
 from penstock.db.postgres_url import parse_postgres_url
 from penstock.dead_letters.group_name import parse_group

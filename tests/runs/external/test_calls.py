@@ -299,7 +299,7 @@ class TestEnding:
             pipeline_template="outside", overlap="allow", retry_config={"max_attempts": 1}
         )
         for n in range(1, 6):
-            harness.start(config)
+            harness.start(config, trigger_source="scheduler")
             (one,) = harness.client.work.claim(W1)
             harness.client.work.start(one.run.run_id, W1)
             failure = FailureReport(error_type="BOOM")

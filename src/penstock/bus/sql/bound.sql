@@ -11,6 +11,23 @@ WHERE NOT EXISTS (SELECT 1 FROM subscriptions s WHERE s.customer = t.customer
         AND f.is_active AND f.deleted_at IS NULL AND t.customer IN (0, f.customer))
 ORDER BY t.topic LIMIT :n;
 
+-- name: topics_awaited
+-- Built-in topics that active configs wait for and that were not created yet. Declared phases are
+-- few, so each of their topics is looked up among the configs.
+-- scope: system (declarations and system topics have no customer)
+-- batch: name text
+SELECT b.name FROM (
+    SELECT batch.name FROM {{batch}}
+    UNION SELECT l.name || '.' || p.phase || '.complete'
+        FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
+    UNION SELECT l.name || '.' || p.phase || '.trigger'
+        FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline AND l.has_flow
+) b
+WHERE EXISTS (SELECT 1 FROM configs f WHERE f.event_topic = b.name AND f.event_topic IS NOT NULL
+        AND f.is_active AND f.deleted_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM topics t WHERE t.customer = 0 AND t.name = b.name)
+ORDER BY b.name;
+
 -- name: config_event_list
 -- Active configs that a topic starts, in order.
 -- scope: system (the topic's owner is in :customer; system topics start configs of all customers)

@@ -123,10 +123,10 @@ WHERE s.deleted_at IS NULL AND d.topic IS NULL AND NOT EXISTS (
 ORDER BY s.name LIMIT :limit;
 
 -- name: bus_phase_known
--- Whether a pipeline has a phase, named <pipeline>.<phase>.
+-- Whether a pipeline has a phase, named <pipeline>.<phase>; optionally only if it has flows.
 -- scope: system (declarations have no customer)
 SELECT 1 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
-WHERE l.name || '.' || p.phase = :stem LIMIT 1;
+WHERE l.name || '.' || p.phase = :stem AND (l.has_flow OR NOT :with_flow) LIMIT 1;
 
 -- name: bus_subscriptions_past_retention
 -- Subscriptions whose oldest message is past their retention.

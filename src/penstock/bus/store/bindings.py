@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.bus.message import BUILTIN_TOPICS
 from penstock.bus.store.topics import SubscriptionRow, TopicRow, subscription_of_row
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Tx, one
@@ -10,6 +11,11 @@ from penstock.db.store import Tx, one
 def topics_unbound(tx: Tx, n: int) -> list[TopicRow]:
     """Return topics of active configs that have no bound subscription yet."""
     return [TopicRow._make(row) for row in tx.rows("topics_unbound", {"n": n})]
+
+
+def topics_awaited(tx: Tx) -> list[str]:
+    """Return the built-in topics that active configs wait for and that were not created yet."""
+    return [row[0] for row in tx.rows("topics_awaited", batch=[(n,) for n in BUILTIN_TOPICS])]
 
 
 def config_event_list(

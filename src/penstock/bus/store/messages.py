@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.bus import filters, rules
+from penstock.bus import rules
 from penstock.bus.message import CORRELATION, NewMessage
 from penstock.bus.store.schemas import schema_attributes
 from penstock.bus.store.topics import (
@@ -24,6 +24,7 @@ from penstock.bus.store.topics import (
     topic_open_named,
 )
 from penstock.core.errors import DuplicateRequest, StoreBusy
+from penstock.core.filters import attributes as filters
 from penstock.core.naming import CustomerKey, TopicKey
 from penstock.db.store import Tx, first
 

@@ -29,6 +29,7 @@ from penstock.db.store import Row, Tx, first
 SYSTEM: Final = SYSTEM_CUSTOMER
 SUGGESTED_FROM: Final = 100
 """Names among which the closest to an unknown one is searched: few, as any request may miss."""
+NO_TRIGGER: Final = "A pipeline of one processor starts without a trigger: use .complete."
 KINDS: Final = ("pull", "push", "bound")
 
 
@@ -237,16 +238,17 @@ def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow
         return found
     if customer_key != SYSTEM or not is_builtin(tx, name):
         known = [one.name for one in topic_list(tx, customer_key, limit=SUGGESTED_FROM)]
-        raise NotFound("topic", name, did_you_mean(name, known))
+        fix = NO_TRIGGER if name.endswith(".trigger") else did_you_mean(name, known)
+        raise NotFound("topic", name, fix)
     return topic_declare(tx, TopicSpec(name=name))
 
 
 def is_builtin(tx: Tx, name: str) -> bool:
     """Whether a topic is built in, so that it exists without being created."""
-    if name in BUILTIN_TOPICS:
-        return True
-    stem, dot, last = name.rpartition(".")
-    return dot + last in PHASE_TOPICS and bool(tx.rows("bus_phase_known", {"stem": stem}))
+    stem, _, last = name.rpartition(".")
+    known = {"stem": stem, "with_flow": last == "trigger"}
+    is_phase = f".{last}" in PHASE_TOPICS and bool(tx.rows("bus_phase_known", known))
+    return is_phase or name in BUILTIN_TOPICS
 
 
 def topic_list(

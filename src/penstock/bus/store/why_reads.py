@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.bus import filters
 from penstock.bus.store.backlog import COUNT_MAX, STATES, backlog, message_states
 from penstock.bus.store.bindings import customer_name
 from penstock.bus.store.messages import MessageRow
@@ -16,6 +15,7 @@ from penstock.bus.store.topics import (
     subscription_list,
 )
 from penstock.bus.why import AlertFact, DeliveryFact, MessageFact, SubscriptionFact
+from penstock.core.filters import attributes as filters
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
 from penstock.db.store import Row, Tx, one

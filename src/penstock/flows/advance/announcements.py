@@ -13,12 +13,13 @@ from typing import Any, TypeAlias
 
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none
+from penstock.core.ids import encode
 from penstock.entities.report import LISTED_MAX, NOT_REPORTED, REASON_MAX, merged
 from penstock.entities.rows import ReportedEntities
 from penstock.flows.advance.messages import dependency_check
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
-from penstock.flows.rows import CompletionRow, legacy_reported
+from penstock.flows.rows import CompletionRow, RunCompletion, legacy_reported
 from penstock.pipelines.plan import PhasePlan
 
 Scores: TypeAlias = tuple[float | None, float | None]
@@ -54,6 +55,37 @@ def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, An
         "dependencies_met": not is_degraded,
         "dependency_checks": _checks(None if row is None else row.evidence),
         **_entities_changed(snapshot, [seen]),
+        "metadata": {},
+    }
+
+
+def run_completion_message(seen: RunCompletion) -> dict[str, Any]:
+    """Return the completion of a run without a flow, with the fields of one in a flow."""
+    return {
+        "flow_id": None,
+        "customer_id": seen.customer_id,
+        "pipeline": seen.pipeline,
+        "partition": seen.partition,
+        "mode": seen.mode,
+        "generation": None,
+        "correlation_id": seen.correlation_id or encode("run", seen.first_run_id),
+        "phase": seen.phase,
+        "processor_name": seen.processor,
+        "status": seen.status,
+        "execution_id": encode("run", seen.run_id),
+        "processing_mode": seen.mode,
+        "trigger_source": seen.trigger_source,
+        "completeness": {
+            "total_expected": seen.total_expected,
+            "total_processed": seen.records,
+            "completeness_pct": seen.completeness_pct,
+            "quality_score": seen.quality,
+        },
+        "dependencies_met": True,
+        "dependency_checks": [],
+        "entities_changed": None,
+        "entities_total": None,
+        "everything_changed": None,
         "metadata": {},
     }
 

@@ -277,14 +277,40 @@ SELECT flow_id, created_at FROM flows WHERE flow_id >= :first_id ORDER BY flow_i
 SELECT flow_id, min(state) FROM flow_phases
 WHERE flow_id {{any ids}} AND state IN ('WAITING', 'BLOCKED') GROUP BY flow_id;
 
--- name: flow_end_many
--- Write the end of flows, or their missing data.
+-- fragment: flow_ends
+state = batch.state, is_degraded = batch.is_degraded, missing = batch.missing,
+    ended_at = CASE WHEN batch.is_ended THEN coalesce(flows.ended_at, {{now}}) END
+
+-- fragment: is_good_flow
+batch.is_ended AND batch.state IN ('COMPLETE', 'DEGRADED')
+    AND w.config_id > 0 AND w.trigger_source IN ('scheduler', 'event')
+
+-- name: flow_end_many [postgres]
+-- Write the end of flows, or their missing data. A start of a config (by schedule or message) that
+-- ended well resets the config's count of failures; configs without failures are not written.
 -- scope: system (the cascade serves all customers)
 -- batch: flow_id bigint, state text, is_degraded boolean, missing text, is_ended boolean
-UPDATE flows SET state = batch.state, is_degraded = batch.is_degraded, missing = batch.missing,
-    ended_at = CASE WHEN batch.is_ended THEN coalesce(flows.ended_at, {{now}}) END
-FROM {{batch}} WHERE flows.flow_id = batch.flow_id
-    {{pg:AND flows.flow_id = ANY(:b_flow_id::bigint[])}};
+WITH healthy AS (
+    UPDATE config_health SET consecutive_failures = 0
+    WHERE config_id IN (SELECT h.config_id FROM {{batch}} JOIN flows w ON w.flow_id = batch.flow_id
+            AND w.flow_id = ANY(:b_flow_id::bigint[])
+        JOIN config_health h ON h.config_id = w.config_id AND h.consecutive_failures > 0
+        WHERE {{is_good_flow}}
+        ORDER BY h.config_id FOR UPDATE OF h)
+)
+UPDATE flows SET {{flow_ends}}
+FROM {{batch}} WHERE flows.flow_id = batch.flow_id AND flows.flow_id = ANY(:b_flow_id::bigint[]);
+
+-- name: flow_end_many [sqlite]
+-- differs because SQLite has no data-modifying CTEs.
+-- scope: system (the cascade serves all customers)
+-- batch: flow_id bigint, state text, is_degraded boolean, missing text, is_ended boolean
+UPDATE flows SET {{flow_ends}}
+FROM {{batch}} WHERE flows.flow_id = batch.flow_id;
+UPDATE config_health SET consecutive_failures = 0
+WHERE consecutive_failures > 0 AND config_id IN (
+    SELECT w.config_id FROM {{batch}} CROSS JOIN flows w ON w.flow_id = batch.flow_id
+    WHERE {{is_good_flow}});
 
 -- name: flow_begin_many
 -- Write the deadlines of flows that begin, or that wait for the flow before them.
@@ -514,6 +540,10 @@ CASE WHEN {{pg:h.result::json ->> 'completeness_pct' ~ '^[0-9]{1,3}([.][0-9]{1,3
     WHEN {{result_total_expected}} > 0 AND h.records IS NOT NULL
     THEN least(h.records * 100.0 / {{result_total_expected}}, 100.0) END
 
+-- fragment: status_of_end
+CASE WHEN h.final_state <> 'COMPLETED' THEN 'failed'
+    WHEN h.status = 'PARTIAL_SUCCESS' THEN 'partial' ELSE 'success' END
+
 -- name: completion_from_runs
 -- Record the completions of runs that just ended without a retry. Returns the new ones.
 -- scope: system (the caller ended the runs)
@@ -521,9 +551,7 @@ CASE WHEN {{pg:h.result::json ->> 'completeness_pct' ~ '^[0-9]{1,3}([.][0-9]{1,3
 INSERT INTO completions (flow_id, processor, customer, status, at, run_id, records, quality,
     entities, total_expected, completeness_pct)
 SELECT h.flow_id, h.processor, h.customer,
-    CASE WHEN h.final_state <> 'COMPLETED' THEN 'failed'
-        WHEN h.status = 'PARTIAL_SUCCESS' THEN 'partial' ELSE 'success' END,
-    h.finished_at, h.run_id, h.records, {{result_field_number}},
+    {{status_of_end}}, h.finished_at, h.run_id, h.records, {{result_field_number}},
     CASE WHEN h.result IS NOT NULL THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END,
     {{result_total_expected}}, {{result_completeness}}
 FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
@@ -546,6 +574,19 @@ SELECT batch.flow_id, batch.processor, batch.customer, batch.status, batch.at, b
     batch.completeness_pct, batch.reported_in
 FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 {{completion_conflict}};
+
+-- name: run_completion_list
+-- The completions of runs without a flow, for the messages about them. A retry has the trigger
+-- source of its first attempt.
+-- scope: system (outbox publisher)
+SELECT h.run_id, c.customer_id, l.name, p.phase, p.name, h.partition, h.mode, h.correlation_id,
+    coalesce(f.trigger_source, h.trigger_source), {{status_of_end}}, h.records,
+    {{result_field_number}}, {{result_total_expected}}, {{result_completeness}},
+    coalesce(h.root_run_id, h.run_id)
+FROM history h JOIN customers c ON c.customer = h.customer
+    JOIN processors p ON p.processor = h.processor JOIN pipelines l ON l.pipeline = p.pipeline
+    LEFT JOIN history f ON f.run_id = h.root_run_id
+WHERE h.run_id {{any ids}} AND h.finished_at >= :since;
 
 -- fragment: completion_columns
 -- In the order of `rows.CompletionRow`.

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.entities.store import watermarks_move
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.items.store.expansions import item_put_many
-from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion
+from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion, RunCompletion
 from penstock.pipelines.declare.incremental import RECEIVES
 from penstock.runs.rows import CompletionEvent, FinishedRun
 from penstock.runs.states import RunState
@@ -63,6 +64,15 @@ def completion_recorded_in(tx: Tx, params: dict[str, object]) -> int | None:
     """
     rows = tx.rows("completion_recorded_in", params)
     return None if not rows else int(rows[0][0])
+
+
+def run_completions(
+    tx: Tx, run_ids: Iterable[int], ended_since: Micros
+) -> dict[int, RunCompletion]:
+    """Return the completions of runs without a flow, by run."""
+    params = {"ids": sorted(run_ids), "since": ended_since}
+    rows = [RunCompletion._make(row) for row in tx.rows("run_completion_list", params)]
+    return {row.run_id: row for row in rows}
 
 
 def completions_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[CompletionRow]]:

@@ -85,6 +85,17 @@ WHERE g.config_id IS NOT NULL AND g.flow_id IS NULL AND g.trigger_message_id IS 
     AND g.retry_delay_us IS NULL
 GROUP BY g.slot, g.processor
 
+-- fragment: announced_from_gone
+-- The completion of a pipeline of one processor, which has no flow, if its topic exists. The
+-- publisher reads the run. The first condition is evaluated once: without topics nothing is read.
+INSERT INTO outbox (topic, payload, created_at)
+SELECT t.name, '{"ended_run": ' || CAST(g.run_id AS text) || '}', g.finished_at
+FROM gone g {{lite:CROSS}} JOIN processors p ON p.processor = g.processor
+    {{lite:CROSS}} JOIN pipelines l ON l.pipeline = p.pipeline AND NOT l.has_flow
+    {{lite:CROSS}} JOIN topics t ON t.customer = 0 AND t.name = l.name || '.' || p.phase || '.complete'
+WHERE (SELECT e.topic FROM topics e WHERE e.customer = 0 LIMIT 1) IS NOT NULL
+    AND g.flow_id IS NULL AND g.retry_delay_us IS NULL
+
 -- fragment: dead_from_gone
 INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,
     correlation_id, error_type, error_details, attempts, died_at)
@@ -92,28 +103,58 @@ SELECT 'run', g.run_id, g.customer, g.processor, g.config_id, g.partition, g.cor
     coalesce(g.error_type, 'UNKNOWN'), g.error_details, g.attempt, g.finished_at
 FROM gone g WHERE g.is_dead
 
+-- fragment: is_failed_start
+-- Whether a run's end makes the start of its config (by schedule or message) a failed one. Backfills,
+-- replays, starts by hand and retries by hand do not count, and neither do items. Only dead runs are
+-- looked up: a run of a flow by its flow, an automatic retry by the first attempt, which ended after
+-- the scheduled time.
+CASE WHEN NOT g.is_dead OR g.config_id IS NULL OR g.item_key <> '' THEN FALSE
+    WHEN g.flow_id IS NOT NULL THEN EXISTS (SELECT 1 FROM flows w
+        WHERE w.flow_id = g.flow_id AND w.trigger_source IN ('scheduler', 'event'))
+    WHEN g.trigger_source = 'retry' THEN EXISTS (SELECT 1 FROM history h
+        WHERE h.run_id = g.root_run_id AND h.finished_at > g.slot - 86400000000
+            AND h.trigger_source IN ('scheduler', 'event'))
+    ELSE g.trigger_source IN ('scheduler', 'event') END
+
+-- fragment: is_good_start
+-- Whether a run's end completes the start of its config. A flow does so where it ends; a retry is
+-- an attempt of its start.
+(g.final_state = 'COMPLETED' AND g.flow_id IS NULL
+    AND (g.trigger_source IN ('scheduler', 'event') OR g.parent_run_id IS NOT NULL))
+
 -- fragment: health_from_gone
+-- failed_flow: the latest flow that counts as a failed start, so that further dead runs of it do
+-- not count; 0 without one, -1 if a start completed, which resets the count.
 INSERT INTO config_health (config_id, last_run_time, last_run_status, consecutive_failures,
-    outcomes)
+    outcomes, failed_flow)
 SELECT h.config_id, max(h.finished_at),
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'COMPLETED'
         ELSE max(h.final_state) END,
-    CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 0
-        ELSE sum(CASE WHEN h.is_dead AND h.item_key = '' THEN 1 ELSE 0 END) END,
+    CASE WHEN max(h.is_good) = 1 THEN 0
+        ELSE sum(CASE WHEN h.flow_id IS NULL THEN h.is_failed ELSE 0 END)
+            + max(CASE WHEN h.flow_id IS NULL THEN 0 ELSE h.is_failed END) END,
     -- One letter: whether a run completed (c), failed permanently (f) or was cancelled (x).
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'c'
         WHEN max(CASE WHEN h.is_dead THEN 1 ELSE 0 END) = 1 THEN 'f'
         WHEN max(CASE WHEN h.final_state = 'CANCELLED' THEN 1 ELSE 0 END) = 1 THEN 'x'
-        ELSE '' END
-FROM gone h WHERE h.config_id IS NOT NULL
+        ELSE '' END,
+    CASE WHEN max(h.is_good) = 1 THEN -1
+        ELSE max(CASE WHEN h.is_failed = 1 THEN coalesce(h.flow_id, 0) ELSE 0 END) END
+FROM (SELECT g.config_id, g.flow_id, g.finished_at, g.final_state, g.is_dead,
+        CASE WHEN {{is_failed_start}} THEN 1 ELSE 0 END AS is_failed,
+        CASE WHEN {{is_good_start}} THEN 1 ELSE 0 END AS is_good
+    FROM gone g WHERE g.config_id IS NOT NULL) AS h
 GROUP BY h.config_id ORDER BY h.config_id
 
 -- fragment: health_conflict
 ON CONFLICT (config_id) DO UPDATE SET last_run_time = excluded.last_run_time,
     last_run_status = excluded.last_run_status,
     consecutive_failures = CASE
-        WHEN excluded.last_run_status = 'COMPLETED' THEN 0
+        WHEN excluded.failed_flow < 0 THEN 0
+        WHEN excluded.failed_flow > 0 AND excluded.failed_flow <= config_health.failed_flow
+            THEN config_health.consecutive_failures + excluded.consecutive_failures - 1
         ELSE config_health.consecutive_failures + excluded.consecutive_failures END,
+    failed_flow = greatest(config_health.failed_flow, excluded.failed_flow),
     outcomes = substr(excluded.outcomes || config_health.outcomes, 1, 14)
 
 -- fragment: entity_role_of_gone
@@ -152,6 +193,8 @@ WITH x AS MATERIALIZED (
     {{sums_from_gone}}
 ), counted AS (
     {{cohorts_from_gone}}
+), announced AS (
+    {{announced_from_gone}}
 ), dead AS (
     {{dead_from_gone}}
 ), health AS (
@@ -170,7 +213,7 @@ SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
         (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id), 0)
         ELSE 0 END,
     g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records,
-    {{entity_role_of_gone}}
+    {{entity_role_of_gone}}, {{is_failed_start}}
 FROM gone g;
 
 -- name: run_finish_many [sqlite]
@@ -208,6 +251,7 @@ FROM temp.gone g CROSS JOIN runs t ON t.run_id = g.retry_run_id
 WHERE g.retry_run_id IS NOT NULL;
 {{sums_from_gone}};
 {{cohorts_from_gone}};
+{{announced_from_gone}};
 {{dead_from_gone}};
 {{health_from_gone}}
 {{health_conflict}};
@@ -216,6 +260,6 @@ DELETE FROM leases WHERE kind = 'run' AND subject IN (SELECT run_id FROM temp.go
 SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
     CASE WHEN g.is_dead THEN coalesce(h.consecutive_failures, 0) ELSE 0 END,
     g.flow_id, g.processor, g.final_state, g.limits, g.item_key, g.status, g.error_type, g.records,
-    {{entity_role_of_gone}}
+    {{entity_role_of_gone}}, {{is_failed_start}}
 FROM temp.gone g LEFT JOIN runs t ON t.run_id = g.retry_run_id
     LEFT JOIN config_health h ON h.config_id = g.config_id;

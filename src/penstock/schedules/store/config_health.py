@@ -36,12 +36,15 @@ CAUSE_REPEAT_US = MINUTE
 def config_health_update(tx: Tx, finished: Sequence[FinishedRun]) -> None:
     """Alert about configs that keep failing, and deactivate those that failed too often.
 
+    Only starts by schedule or message count, each once; `run_finish_many` counts them.
     Configs that fail for a common reason are not deactivated: one alert names the cause.
     """
     failing = [
         (end, end.config_id)
         for end in finished
-        if end.config_id is not None and end.is_dead and end.consecutive_failures >= FAILURES_ALERT
+        if end.config_id is not None
+        and end.is_failed_start
+        and end.consecutive_failures >= FAILURES_ALERT
     ]
     if not failing:
         return

@@ -63,6 +63,8 @@ class FlowStateRow(NamedTuple):
     slot: int
     is_ordered: int
     ended_at: int | None
+    state: str
+    trigger_source: str
 
 
 class EndedRunRow(NamedTuple):
@@ -83,6 +85,11 @@ class EndedRunRow(NamedTuple):
     started_at: int | None
     claimed_by: str | None
     trigger_source: str
+    flow_id: int | None
+    parent_run_id: int | None
+    item_key: str
+    first_source: str | None
+    """Trigger source of its flow; without a flow, of its first attempt."""
 
 
 class ScheduleRow(NamedTuple):
@@ -141,6 +148,7 @@ class Snapshot:
     schedules: dict[int, ScheduleRow]
     configs: dict[int, ConfigSnapshot]
     failures: dict[int, int]
+    failed_flows: dict[int, int]
     flows: dict[int, FlowStateRow]
     pauses: frozenset[tuple[str, int]]
 
@@ -150,7 +158,11 @@ _RUNS = """SELECT run_id, customer, config_id, processor, pool, slot, scheduled_
     attempt, max_execution_us, ordering_key, parent_run_id, root_run_id, stales, trigger_source,
     cancel_requested_at, created_at, flow_id, expires_us FROM runs"""
 _ENDED = """SELECT run_id, config_id, processor, slot, final_state, token, attempt, lapses,
-    was_retried, is_dead, error_type, finished_at, started_at, claimed_by, trigger_source
+    was_retried, is_dead, error_type, finished_at, started_at, claimed_by, trigger_source,
+    flow_id, parent_run_id, item_key, coalesce(
+        (SELECT w.trigger_source FROM flows w WHERE w.flow_id = history.flow_id),
+        (SELECT f.trigger_source FROM history f WHERE f.run_id = history.root_run_id),
+        trigger_source)
     FROM history WHERE run_id IN (SELECT value FROM json_each(?))"""
 
 
@@ -158,6 +170,7 @@ _QUERIES = {
     "sessions": "SELECT session_id, until_at FROM sessions",
     "leases": "SELECT subject, token, until_at FROM leases WHERE kind = 'run'",
     "failures": "SELECT config_id, consecutive_failures FROM config_health",
+    "failed_flows": "SELECT config_id, failed_flow FROM config_health",
     "fair_ranks": "SELECT pool, level, customer, fair_rank FROM fair_ranks",
     "shares": "SELECT customer, stride, concurrency, rerank_after IS NULL, capped_at IS NULL"
     " FROM customer_settings",
@@ -165,7 +178,8 @@ _QUERIES = {
     "configs": "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
     " FROM configs",
     "pauses": "SELECT scope, subject FROM pauses",
-    "flows": "SELECT flow_id, config_id, slot, is_ordered, ended_at FROM flows WHERE config_id > 0",
+    "flows": "SELECT flow_id, config_id, slot, is_ordered, ended_at, state, trigger_source"
+    " FROM flows WHERE config_id > 0",
 }
 # Tables, by the name prefixes of statements that write them (tests/simulation/test_harness.py
 # compares both); all others are always read.
@@ -187,8 +201,12 @@ _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         ("fair_ranks", "shares"),
     ),
     (
-        ("session_", "sessions_clip", "lease_", "probe_lease_", "run_finish", "config_health"),
-        ("sessions", "leases", "failures"),
+        ("session_", "sessions_clip", "lease_", "probe_lease_", "run_finish"),
+        ("sessions", "leases"),
+    ),
+    (
+        ("run_finish", "config_health", "flow_end_"),
+        ("failures", "failed_flows"),
     ),
 )
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.bus import filters, rules
+from penstock.bus import rules
 from penstock.bus.message import (
     Delivery,
     ErrorKind,
@@ -40,6 +40,7 @@ from penstock.bus.transports.nats.publishing import Publisher
 from penstock.bus.transports.nats.settling import Held, Settling
 from penstock.core.clock import SECOND, Clock, SystemClock
 from penstock.core.errors import InvalidInput
+from penstock.core.filters import attributes as filters
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

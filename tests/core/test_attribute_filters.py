@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bus.filters import DEPTH_MAX, FILTER_MAX, parse
 from penstock.core.errors import InvalidInput
+from penstock.core.filters.attributes import DEPTH_MAX, FILTER_MAX, parse
 
 EU = {"region": "eu-west", "kind": "order"}
 

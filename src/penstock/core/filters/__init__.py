@@ -1,0 +1,1 @@
+"""Filters of messages by their attributes."""
