@@ -10,14 +10,14 @@ from penstock.core.clock import DAY, MINUTE, Micros
 from penstock.core.naming import CustomerKey, PipelineKey
 from penstock.db.store import Tx
 from penstock.schedules.store.pauses import PauseChange, pause_write
-from penstock.slos.store import next_slice, position_get, position_set
+from penstock.slos.store import committed_until, next_slice, position_set, position_take
 from penstock.usage.budget import is_stop_due, period_of
 from penstock.usage.profile import Sample, added, outliers
 from penstock.usage.rows import AnomalyRow, BudgetRow, ProfiledRun
 from penstock.usage.scaling import WINDOW_US, Load
 
 LAG_US: Final = 15_000_000
-"""Delay after which ended runs are counted, so that a late commit is not missed."""
+"""Delay after which ended runs are counted; longer while an older transaction is open."""
 SLICE_US: Final = 10 * MINUTE
 FIRST_US: Final = 31 * DAY
 COMPLETED_MAX: Final = 5_000
@@ -36,9 +36,8 @@ POSITION: Final = "usage_to"
 
 def usage_fold(tx: Tx) -> bool:
     """Add one slice of ended runs to sums and profiles. Return whether more are left."""
-    now = tx.now()
-    until = now - LAG_US
-    after = position_get(tx, POSITION, now - FIRST_US)
+    after = position_take(tx, POSITION, tx.now() - FIRST_US)
+    until = committed_until(tx, LAG_US)
     if until <= after:
         return False
     found = next_slice(tx, after, until, SLICE_US)
