@@ -34,6 +34,7 @@ from penstock.runs import hooks as runs
 from penstock.schedules import hooks as schedules
 from penstock.schedules.store.config_health import config_failures, config_health_update
 from penstock.schedules.store.overlap import config_lock_for_retry, retry_terms
+from penstock.usage.store import budgets_resumed
 
 
 def connect_hooks() -> None:
@@ -61,3 +62,4 @@ def connect_hooks() -> None:
     runs.on_finished.connect(sub_flows_cancel)
     schedules.start_config.connect(start)
     schedules.open_flows.connect(occurrences_open)
+    schedules.on_resumed.connect(budgets_resumed)

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.audit.rows import NewAlert
 from penstock.audit.store.alerts import alert_open, alert_resolve
 from penstock.bus.delivery_sweeper import DeliverySweepCounts, DeliverySweeper
-from penstock.bus.message import Nack, NewMessage, SubscriptionSpec, TopicSpec
+from penstock.bus.message import ErrorKind, Nack, NewMessage, SubscriptionSpec, TopicSpec
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
@@ -34,6 +35,33 @@ def subscribe(bus: EmbeddedBus, topic: str, name: str = "reader") -> None:
 
 class TestDeliverySweeper:
     """Single passes of the sweeper."""
+
+    @pytest.mark.parametrize("lapses", [False, True])
+    def test_missing_content_delays_only_its_own_delivery(
+        self, harness: Harness, bus: EmbeddedBus, lapses: bool
+    ) -> None:
+        """Where retention deleted the content, the others still become dead letters exactly."""
+        work = SubscriptionSpec(
+            name="work", topic="events", dead_letter_topic="events.dlq", max_attempts=5
+        )
+        bus.declare([TopicSpec(name="events"), TopicSpec(name="events.dlq")], [work])
+        ids = bus.publish("events", [NewMessage(data=str(n).encode()) for n in range(4)])
+        poison = Nack(ack_id="", kind=ErrorKind.POISON)
+        for _ in range(4):
+            bus.nack("work", [Nack(ack_id=one.ack_id) for one in bus.pull("work")])
+            harness.clock.advance(700 * SECOND)
+            DeliverySweeper(harness.store, jitter=lambda: 0.0).run_once()
+        last = bus.pull("work")
+        assert [one.attempt for one in last] == [5] * 4
+        harness.sql(f"DELETE FROM messages WHERE message_id = {ids[1]}")
+        if lapses:
+            harness.clock.advance(700 * SECOND)
+            assert DeliverySweeper(harness.store, jitter=lambda: 0.0).run_once().dead == 3
+        else:
+            bus.nack("work", [replace(poison, ack_id=one.ack_id) for one in last])
+        states = harness.sql("SELECT outcome, count(*) FROM settled GROUP BY outcome")
+        assert states == [("dead_lettered", 3)]
+        assert harness.counts("deliveries")["deliveries"] == 1
 
     def test_counts(self, harness: Harness, bus: EmbeddedBus) -> None:
         """Due, lapsed, dead, expired and purged deliveries are each counted once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ from penstock.bus.transports.pubsub.transport import PubsubTransport
 from penstock.client import Client
 from penstock.core.errors import InvalidInput, SettingsError, TransportUnavailable
 from penstock.db.sqlite.store import SqliteStore
-from penstock.services.bridge import SENT_ID, Bridge
+from penstock.services.bridge import SENT_ID, Bridge, _mark
+from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from tests.bus.transports.rig import NUMBERS
 from tests.kits.client_harness import Harness
 from tests.kits.nats import NatsServer
@@ -248,3 +251,69 @@ def test_patterns_and_settings() -> None:
 
 def _failing(*_: object) -> None:
     raise TransportUnavailable("lost")
+
+
+COPIED = {SENT_ID: "penstock-1-7/41"}
+FOLLOW_UPS = [
+    NewMessage(data=b"a", attributes=COPIED),
+    NewMessage(data=b"b", attributes=COPIED),
+    NewMessage(data=b"b", attributes=COPIED),
+    NewMessage(data=b"innocent"),
+]
+
+
+def test_copied_attributes_of_a_broker_with_ids(scene: Scene) -> None:
+    """Follow-ups that carry the attributes of an earlier message are messages of their own."""
+    scene.remote.publish("reports", FOLLOW_UPS)
+    for _ in range(3):
+        scene.bridge.run_once()
+    assert sorted(texts(scene.read(scene.local, "here"))) == ["a", "b", "b", "innocent"]
+
+
+def test_copied_attributes_of_a_broker_without_ids(
+    harness: Harness, tmp_path: Path, sqlite_template: Path
+) -> None:
+    """An id counts only with the topic and content for which it was made; no batch fails for it."""
+    store = SqliteStore(shutil.copy(sqlite_template, tmp_path / "wire.db"), harness.clock)
+    with served(store, harness.clock) as wire:
+        options = PubsubOptions(project="acme", endpoint=wire.server.address)
+        scene = Scene(harness, PubsubTransport(options, clock=harness.clock))
+        made = {SENT_ID: f"penstock-1-7/41/{_mark('reports', b'c')}"}
+        scene.remote.publish("reports", [
+            *FOLLOW_UPS,
+            NewMessage(data=b"c", attributes=made),
+            NewMessage(data=b"c", attributes=made),  # sent again
+            NewMessage(data=b"c", attributes={**made, "step": "2"}),
+            NewMessage(data=b"d", attributes=made),
+        ])  # fmt: skip
+        for _ in range(3):
+            scene.bridge.run_once()
+        found = sorted(texts(scene.read(scene.local, "here")))
+        assert found == ["a", "b", "b", "c", "c", "d", "innocent"]
+        scene.bridge.close()
+    store.close()
+
+
+def test_a_broker_that_uses_an_id_again(harness: Harness) -> None:
+    """A stream that was deleted numbers from one again: the message is kept as a dead letter."""
+    clock = harness.clock
+    local = EmbeddedBus(harness.store, jitter=lambda: 0.0)
+    for text in ("first", "second"):
+        with closing_store(clock) as other:
+            remote = EmbeddedBus(other, jitter=lambda: 0.0)
+            bridge = Bridge(harness.store, SETTINGS, lambda r=remote: r, clock=clock)  # type: ignore[misc]
+            bridge.run_once()
+            local.declare([], [SubscriptionSpec(name="here", topic="reports")])
+            remote.publish("reports", [NewMessage(data=text.encode())])
+            counts = bridge.run_once()
+            assert (counts.received, counts.dead_letters) == (
+                (1, 0) if text == "first" else (0, 1)
+            )  # fmt: skip
+    assert [one.data for one in local.pull("here")] == [b"first"]
+    (found,) = Client(harness.store, actor="tester").dead_letters.list().items
+    assert found.error_type == "UNUSABLE_MESSAGE"
+
+
+def closing_store(clock: VirtualClock) -> AbstractContextManager[SqliteStore]:
+    """Return a new store, closed afterwards."""
+    return closing(memory_store(clock))

@@ -127,6 +127,97 @@ def test_next_period_resumes(priced: Harness) -> None:
     assert [one.reason for one in client.pauses.list()] == ["by hand"]
 
 
+def hard_stops(priced: Harness) -> list[tuple[str, str]]:
+    """Return the periods of the pipeline's budgets, day first, with their states."""
+    return [(one.period, one.state) for one in priced.client.budgets.list()]
+
+
+def claimable(priced: Harness) -> bool:
+    """Return whether a new run is handed to a worker, and end it."""
+    priced.client.runs.submit(Submission(pipeline="priced", customer="acme"))
+    priced.admitter.run_once()
+    held = priced.claim(1)
+    ends = [attempt_result.completed_result(run) for run in held]
+    priced.store.write(lambda tx: run_end_many(tx, ends) if ends else [])
+    return bool(held)
+
+
+def test_two_hard_stops(priced: Harness) -> None:
+    """The end of one leaves the other in force, with its reason."""
+    client = priced.client
+    for period in ("day", "month"):
+        client.budgets.set(budget(amount=1, period=period, is_hard=True))
+    execute(priced)
+    assert hard_stops(priced) == [("day", "stopped"), ("month", "stopped")]
+    priced.clock.advance(DAY)
+    meter(priced)
+    assert hard_stops(priced) == [("day", "ok"), ("month", "stopped")]
+    (pause,) = client.pauses.list()
+    assert "per month" in pause.reason
+    assert not claimable(priced)
+    client.budgets.set(budget(amount=1e-6, period="day", is_hard=True))
+    client.budgets.lift("pipeline", "priced", period="month")
+    assert hard_stops(priced)[1] == ("month", "lifted")
+    execute(priced)
+    assert hard_stops(priced) == [("day", "stopped"), ("month", "lifted")]
+    assert "per day" in client.pauses.list()[0].reason
+    client.budgets.set(budget(amount=1, period="month", is_hard=True))
+    client.budgets.remove("pipeline", "priced", period="day")
+    assert client.pauses.list() == []
+
+
+def test_a_person_takes_over_the_pause_of_a_budget(priced: Harness) -> None:
+    """No budget ends a person's pause; when the person resumes, the budget stops the runs again."""
+    client = priced.client
+    client.budgets.set(budget(amount=1, period="day", is_hard=True))
+    execute(priced)
+    assert client.pauses.pause("pipeline", "priced", reason="incident 42").is_changed
+    assert not client.pauses.pause("pipeline", "priced", reason="again").is_changed
+    assert client.pauses.resume("pipeline", "priced").is_changed
+    assert [one.paused_by for one in client.pauses.list()] == ["budget"]
+    client.pauses.pause("pipeline", "priced", reason="incident 43")
+    priced.clock.advance(DAY)
+    meter(priced)
+    assert hard_stops(priced) == [("day", "ok")]
+    assert [one.reason for one in client.pauses.list()] == ["incident 43"]
+    client.pauses.resume("pipeline", "priced")
+    assert client.pauses.list() == []
+
+
+def test_resuming_lifts_the_budget(priced: Harness) -> None:
+    """A plain resume lifts the budget until its period ends, and the budget shows that."""
+    client = priced.client
+    client.budgets.set(budget(scope="customer", subject="acme", amount=1, period="day",
+                              is_hard=True))  # fmt: skip
+    execute(priced)
+    with pytest.raises(Forbidden):
+        client.scoped("acme").pauses.resume("customer", "acme")
+    assert hard_stops(priced) == [("day", "stopped")]
+    tenant = client.scoped("acme").pauses
+    tenant.pause("customer", "acme")
+    tenant.resume("customer", "acme")
+    assert not claimable(priced)
+    client.pauses.resume("customer", "acme", reason="agreed")
+    assert claimable(priced)
+    meter(priced)
+    assert hard_stops(priced) == [("day", "lifted")]
+    lifted = "SELECT actor, why FROM journal WHERE action = 'budget_lifted'"
+    assert priced.sql(lifted) == [("tester", "agreed")]
+    priced.clock.advance(DAY)
+    priced.sql(f"UPDATE usage_days SET day_at = {priced.clock.now() // DAY * DAY}")
+    meter(priced)
+    assert hard_stops(priced) == [("day", "stopped")]
+
+
+def test_a_pause_that_is_missing_is_made_again(priced: Harness) -> None:
+    """A budget that is marked as stopped but holds nothing back stops the runs in the next pass."""
+    priced.client.budgets.set(budget(amount=1, is_hard=True))
+    execute(priced)
+    priced.sql("DELETE FROM pauses")
+    meter(priced)
+    assert [one.paused_by for one in priced.client.pauses.list()] == ["budget"]
+
+
 def test_anomalies(priced: Harness) -> None:
     """Executions unlike those before are listed with their history, until one is alike."""
     execute(priced, 12, records=500)

@@ -21,7 +21,7 @@ from penstock.monitoring.store import (
     customers_outdated,
     customers_suspect,
 )
-from penstock.slos.store import position_get, position_set
+from penstock.slos.store import position_set, position_take
 
 PASS_EVERY: Final = 5 * SECOND
 SUSPECTS: Final = 1_000
@@ -67,7 +67,7 @@ def _take(tx: Tx) -> list[int] | None:
     """
     if not pass_take(tx, "customer_health_pass_at", PASS_EVERY):
         return None
-    following = customer_keys(tx, position_get(tx, POSITION, 0), CHUNK)
+    following = customer_keys(tx, position_take(tx, POSITION, 0), CHUNK)
     position_set(tx, POSITION, following[-1] if len(following) == CHUNK else 0)
     return following
 

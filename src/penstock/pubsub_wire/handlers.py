@@ -8,6 +8,8 @@ and `StreamingPull` wait without a thread.
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ from penstock.pubsub_wire.outstanding import OutstandingAcks
 from penstock.server.auth import KeyCache, bearer
 from penstock.server.overload.admission import BoundedThreads
 from penstock.server.polling.poll_hub import LongPolls
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 WAITING_MAX: Final = 256
@@ -105,10 +109,47 @@ class FrontEnd:
             jitter=options.jitter,
         )
         self._known: dict[str, WireCaller] = {}
+        self._returning: set[asyncio.Task[None]] = set()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run work that uses the store in one of the threads."""
         return await self._threads.run(work)
+
+    async def lease(self, pull: Callable[[], T], release: Callable[[T], object]) -> T:
+        """Run a pull in one of the threads; `release` its result if the caller is cancelled.
+
+        gRPC cancels the call of a client that disconnects, but a thread goes on: it commits leases
+        that no client receives.
+        """
+        is_gone = threading.Event()
+
+        def work() -> T:
+            if is_gone.is_set():
+                raise ConnectionAbortedError
+            return pull()
+
+        pulling = asyncio.ensure_future(self.run(work))
+        try:
+            return await asyncio.shield(pulling)
+        except asyncio.CancelledError:
+            is_gone.set()
+            returning = asyncio.ensure_future(self._return(pulling, release))
+            self._returning.add(returning)
+            returning.add_done_callback(self._returning.discard)
+            raise
+
+    async def settled(self) -> None:
+        """Wait until the messages of clients that disconnected are released."""
+        await asyncio.gather(*self._returning)
+
+    async def _return(self, pulling: asyncio.Future[T], release: Callable[[T], object]) -> None:
+        try:
+            result = await pulling
+            await self.run(lambda: release(result))
+        except ConnectionAbortedError:
+            pass  # the pull had not begun
+        except Exception as error:
+            log.info("messages of a client that disconnected wait for their deadline: %s", error)
 
     async def caller(self, metadata: Mapping[str, str]) -> WireCaller:
         """Return the caller, from a call's metadata; raise Refused if it has no valid key."""

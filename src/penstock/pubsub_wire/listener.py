@@ -91,6 +91,7 @@ class PubsubServer:
         await self._stopping.wait()
         front.waiting.close()
         await server.stop(GRACE_SECONDS)
+        await front.settled()
 
 
 def _check_free(host: str, port: int) -> None:

@@ -140,8 +140,9 @@ class _Stream:
 
     async def send_all(self) -> None:
         """Pull and send until the stream ends."""
-        sub, found = await self._front.run(self._pull)
-        await self._write(_properties(sub))
+        sub, found = await self._front.lease(self._pull, self._return)
+        await self._send(sub, found, greets=True)
+        found = []
         question = PollKey(
             channel(sub.subscription_key), customer=self._project, keep_listening=False
         )
@@ -165,7 +166,7 @@ class _Stream:
         raise WireError(Code.UNAVAILABLE, "The server is stopping; connect again.")
 
     async def _attempt(self) -> list[tuple[SubscriptionRow, list[Delivery]]]:
-        sub, found = await self._front.run(self._pull)
+        sub, found = await self._front.lease(self._pull, self._return)
         return [(sub, found)] if found else []
 
     def _pull(self) -> tuple[SubscriptionRow, list[Delivery]]:
@@ -179,10 +180,20 @@ class _Stream:
         check_pullable(sub)
         return sub, found
 
-    async def _send(self, sub: SubscriptionRow, found: Sequence[Delivery]) -> None:
+    def _return(self, pulled: tuple[SubscriptionRow, list[Delivery]]) -> None:
+        """Return what was leased while the client disconnected."""
+        if found := pulled[1]:
+            self._caller.bus(self._project).release(self._name, [one.ack_id for one in found])
+
+    async def _send(
+        self, sub: SubscriptionRow, found: Sequence[Delivery], *, greets: bool = False
+    ) -> None:
+        """Send messages; `greets`: after a response that has the properties only."""
         left = list(found)
         until = self._front.clock.monotonic() + self._deadline_s
         try:
+            if greets:
+                await self._write(_properties(sub))
             for part in _parts(found):
                 response = _properties(sub)
                 for one in part:

@@ -140,14 +140,20 @@ async def pull(front: FrontEnd, caller: WireCaller, pb: Any, context: Any) -> An
         number[:] = [sub.subscription_key]
         return found
 
-    found = await front.run(attempt)
+    def release(found: list[Delivery]) -> None:
+        if found:
+            caller.bus(project).release(name, [one.ack_id for one in found])
+
+    found = await front.lease(attempt, release)
     left = context.time_remaining()
     wait = PULL_WAIT if left is None else min(PULL_WAIT, left - PULL_MARGIN)
     if not found and not pb.return_immediately and wait > 0:
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         context.add_done_callback(lambda _: gone.cancelled() or gone.cancel())
         question = PollKey(channel(number[0]), customer=project, keep_listening=False)  # type: ignore[arg-type]
-        found = await front.waiting.until(question, wait, lambda: front.run(attempt), gone)
+        found = await front.waiting.until(
+            question, wait, lambda: front.lease(attempt, release), gone
+        )
     return PullResponse(received_messages=[received_message(one, project) for one in found])
 
 

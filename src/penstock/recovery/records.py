@@ -291,6 +291,8 @@ class CancelStep(Record):
     """Single runs that this step cancelled or asked to stop."""
     stopped: int
     """Number of runs of these flows that were cancelled or asked to stop."""
+    ended: int
+    """Number of matching flows and single runs that ended by themselves during this step."""
     left: int
     """Number of flows and single runs that match and are not cancelled yet."""
 

@@ -3,7 +3,8 @@
 Sending is a subscription to the local topic: while the broker is down, messages wait in the store,
 in the order of their keys, and no attempt is counted. A message that is sent again has the same
 dedupe id or, on a broker without dedupe ids, the same attribute, which the bridge of another
-installation uses to recognize it. Receiving publishes to the local topic under the message's id,
+installation uses to recognize it (only with the topic and the content for which it was made:
+consumers copy attributes). Receiving publishes to the local topic under the message's id,
 then acks: a crash between the two repeats the message, and its dedupe id prevents a second effect.
 A message that one side cannot accept becomes a dead letter, never an error of the service. Any
 number of processes may run it.
@@ -11,9 +12,12 @@ number of processes may run it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from penstock.access.store.registry import processor_list
 from penstock.bus.incoming.store import incoming_publish, topic_for_incoming, unusable_keep
@@ -32,7 +36,7 @@ from penstock.bus.message import (
     NewMessage,
     TopicSpec,
 )
-from penstock.bus.rules import check_outgoing
+from penstock.bus.rules import body_hash, check_outgoing
 from penstock.bus.store.topics import subscription_get, topic_list
 from penstock.bus.transports.bridges import BridgeSettings
 from penstock.bus.transports.embedded import EmbeddedBus
@@ -41,6 +45,8 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import DuplicateRequest, InvalidInput, NotFound
 from penstock.db.store import StoreView, Tx
 
+_Bad: TypeAlias = tuple[Delivery, str, str]
+"""A delivery that cannot be published, the type of its error, and the reason."""
 BATCH: Final = 200
 STEPS: Final = 20
 PREPARE_SECONDS: Final = 30.0
@@ -205,9 +211,10 @@ class Bridge:
     def _outgoing(self, remote: Transport, topic: str, one: Delivery) -> NewMessage:
         sent_id = f"{self._sent[topic]}/{one.message_id}"
         has_dedupe = remote.capabilities.publish_dedupe
+        marked = {SENT_ID: f"{sent_id}/{_mark(topic, one.data)}"}
         return NewMessage(
             data=one.data,
-            attributes=one.attributes if has_dedupe else {**one.attributes, SENT_ID: sent_id},
+            attributes=one.attributes if has_dedupe else {**one.attributes, **marked},
             ordering_key=one.ordering_key,
             dedupe_id=sent_id if has_dedupe else None,
         )
@@ -221,35 +228,55 @@ class Bridge:
         if not deliveries:
             return [0, 0]
         good: list[NewMessage] = []
-        bad: list[tuple[Delivery, str, str]] = []
+        bad: list[_Bad] = []
+        taken: list[Delivery] = []
+        trusts = not remote.capabilities.publish_dedupe
         for one in deliveries:
-            message = self._incoming(one)
+            message = self._incoming(one, topic if trusts else None)
             try:
                 check_outgoing(message)
             except InvalidInput as error:
                 bad.append((one, *_reason(one, error)))
             else:
                 good.append(message)
-        self._store.write(lambda tx: self._store_received(tx, topic, good, bad))
+                taken.append(one)
+        try:
+            self._store.write(lambda tx: self._store_received(tx, topic, good, bad))
+        except DuplicateRequest:
+            dead = sum(self._receive_one(topic, *pair) for pair in zip(taken, good, strict=True))
+            self._store.write(lambda tx: self._store_received(tx, topic, [], bad))
+        else:
+            dead = 0
         remote.ack(name, [one.ack_id for one in deliveries])
-        return [len(good), len(bad)]
+        return [len(good) - dead, len(bad) + dead]
+
+    def _receive_one(self, topic: str, one: Delivery, message: NewMessage) -> bool:
+        """Store one message of a batch in which an id is used twice. Return whether it is bad.
+
+        An id that its publisher copied belongs to another message: the broker's own id is unique.
+        """
+        for unique in (message, self._incoming(one)):
+            try:
+                self._store.write(lambda tx, m=unique: self._store_received(tx, topic, [m], []))  # type: ignore[misc]
+            except DuplicateRequest:
+                continue
+            return False
+        bad = (one, UNUSABLE, f"message_id {one.message_id}: already used for another message.")
+        self._store.write(lambda tx: self._store_received(tx, topic, [], [bad]))
+        return True
 
     def _store_received(
-        self,
-        tx: Tx,
-        topic: str,
-        good: Sequence[NewMessage],
-        bad: Sequence[tuple[Delivery, str, str]],
+        self, tx: Tx, topic: str, good: Sequence[NewMessage], bad: Sequence[_Bad]
     ) -> None:
         if good:
             incoming_publish(tx, topic_for_incoming(tx, topic, self._actor), good)
         for one, error_type, reason in bad:
             kept = topic_for_incoming(tx, topic + DEAD_LETTER_SUFFIX, self._actor)
-            message = NewMessage(
-                data=one.data,
-                attributes=_kept_attributes(one, error_type, reason),
-                dedupe_id=self._incoming(one).dedupe_id,
-            )
+            attributes = _kept_attributes(one, error_type, reason)
+            message = NewMessage(data=one.data, attributes=attributes)
+            # Its content is part of the id: two messages under one id are both kept.
+            kept_id = f"{self._incoming(one).dedupe_id}/{body_hash(message)}"
+            message = msgspec.structs.replace(message, dedupe_id=kept_id)
             detail = {
                 "bridge": self._settings.name,
                 "subscription": one.attributes.get(SOURCE_SUBSCRIPTION, one.subscription),
@@ -259,13 +286,25 @@ class Bridge:
             }
             unusable_keep(tx, kept, message, error_type, detail)
 
-    def _incoming(self, one: Delivery) -> NewMessage:
+    def _incoming(self, one: Delivery, topic: str | None = None) -> NewMessage:
+        """Return the message to publish, under the broker's id.
+
+        topic: use the sender's id instead, if it was made for this topic and content. Consumers
+        copy attributes to the messages that they publish.
+        """
+        sent_id = one.attributes.get(SENT_ID, "")
+        is_own = topic is not None and sent_id.rpartition("/")[2] == _mark(topic, one.data)
         return NewMessage(
             data=one.data,
             attributes=one.attributes,
             ordering_key=one.ordering_key,
-            dedupe_id=f"{self._actor}/{one.attributes.get(SENT_ID, one.message_id)}",
+            dedupe_id=f"{self._actor}/{sent_id if is_own else one.message_id}",
         )
+
+
+def _mark(topic: str, data: bytes) -> str:
+    """Return the end of a sent message's id, by which the receiver knows what it was made for."""
+    return hashlib.sha256(f"{topic}\0".encode() + data).hexdigest()[:16]
 
 
 def _reason(one: Delivery, error: InvalidInput) -> tuple[str, str]:

@@ -31,8 +31,8 @@ from penstock.slos.store import (
     ended_flows,
     ended_phases,
     open_rows,
-    position_get,
     position_set,
+    position_take,
     results_add,
     runs_fold,
     slos_prune,
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 PASS_EVERY: Final = 20 * SECOND
 DECLARE_EVERY: Final = MINUTE
 LAG_US: Final = 30 * SECOND
-"""Delay after which ended runs are counted, so that a late commit is not missed."""
+"""Delay after which ended runs are counted; longer while an older transaction is open."""
 OVERLAP_US: Final = 10 * MINUTE
 """Period for which ends are read again; existing results are not counted again."""
 BATCH: Final = 1_000
@@ -148,7 +148,7 @@ class SloRecorder:
 
     def _flows(self, tx: Tx) -> tuple[int, int]:
         now = tx.now()
-        after = position_get(tx, "slo_flows_to", now - self._settings.window_us)
+        after = position_take(tx, "slo_flows_to", now - self._settings.window_us)
         rows = ended_flows(tx, after, BATCH)
         added = results_add(tx, self._seen(tx, rows))
         last = rows[-1].ended_at if len(rows) == BATCH else None
@@ -157,7 +157,7 @@ class SloRecorder:
 
     def _phases(self, tx: Tx) -> tuple[int, int]:
         now = tx.now()
-        after = position_get(tx, "slo_phases_to", now - self._settings.window_us)
+        after = position_take(tx, "slo_phases_to", now - self._settings.window_us)
         rows = ended_phases(tx, after, BATCH)
         added = results_add(tx, self._seen(tx, [row for row, _ in rows]))
         position = max(after, now - OVERLAP_US) if len(rows) < BATCH else rows[-1][1] - 1

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from penstock.analytics.store import LAG
 from penstock.core.clock import HOUR, Micros
 from penstock.core.naming import CustomerKey, PipelineKey
-from penstock.db.store import Tx, first, one
+from penstock.db.store import Tx, one
 from penstock.flows.store.logs import outbox_announce_many
 from penstock.slos.objectives import FAST_US, SLOW_US
 from penstock.slos.results import TOPIC, CountKey, Seen, counts_of, stale_table, violation
@@ -67,18 +68,19 @@ def open_rows(tx: Tx, statement: str, age_us: Micros, n: int) -> list[EndedRow]:
 def results_add(tx: Tx, seen: Sequence[Seen]) -> int:
     """Store results, count those that are new, and announce new breaches. Return their number."""
     ended = [one for one in seen if one.result.ended_at is not None]
+    closed: set[tuple[int, str]] = set()
     if ended:
         ends = [
             (r.flow_id, r.phase, r.ended_at, r.is_degraded, r.state)
             for r in (one.result for one in ended)
         ]
-        tx.run("slo_results_end", batch=ends)
+        closed = {(flow_id, phase) for flow_id, phase in tx.rows("slo_results_end", batch=ends)}
     rows = tx.rows("slo_results_add", batch=[one.result for one in seen]) if seen else []
     new = {(flow_id, phase) for flow_id, phase in rows}
     added = [one for one in seen if (one.result.flow_id, one.result.phase) in new]
     _count(tx, counts_of(added))
     # A late result that ends is not new, but its other measures have not been counted yet.
-    late = [one for one in ended if (one.result.flow_id, one.result.phase) not in new]
+    late = [one for one in ended if (one.result.flow_id, one.result.phase) in closed]
     _count(tx, counts_of([one._replace(result=one.result._replace(outcome=None)) for one in late]))
     _announce(tx, [one.result for one in added if one.result.outcome == "missed"])
     return len(added)
@@ -143,9 +145,8 @@ def next_slice(tx: Tx, after: Micros, until: Micros, slice_us: Micros) -> RunSli
 
 def runs_fold(tx: Tx, position: str, *, lag_us: Micros, window_us: Micros) -> bool:
     """Add at most an hour of ended runs to the hourly counts. Return whether more are left."""
-    now = tx.now()
-    until = now - lag_us
-    after = position_get(tx, position, now - window_us)
+    after = position_take(tx, position, tx.now() - window_us)
+    until = committed_until(tx, lag_us)
     if until <= after:
         return False
     found = next_slice(tx, after, until, SLICE_US)
@@ -158,10 +159,20 @@ def runs_fold(tx: Tx, position: str, *, lag_us: Micros, window_us: Micros) -> bo
     return end < until
 
 
-def position_get(tx: Tx, name: str, default: Micros) -> Micros:
-    """Return the recorded position of a log."""
-    row = first(tx.rows("counter_get", {"name": name}))
-    return default if row is None else int(row[0])
+def committed_until(tx: Tx, lag_us: Micros) -> Micros:
+    """Return the time up to which every ended run is committed; at least `lag_us` ago.
+
+    A run is dated by its transaction, which may still be open: time ends where the oldest one that
+    writes began. None takes longer than `LAG`.
+    """
+    now = tx.now()
+    age_us = int(one(tx.rows("slo_oldest_writer"))[0])
+    return now - (lag_us if age_us == 0 else min(LAG, age_us + lag_us))
+
+
+def position_take(tx: Tx, name: str, default: Micros) -> Micros:
+    """Return the recorded position of a log; locked, so that one process counts at a time."""
+    return int(one(tx.rows("analytics_horizon", {"name": name, "start": default}))[0])
 
 
 def position_set(tx: Tx, name: str, value: Micros) -> None:

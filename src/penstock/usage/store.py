@@ -6,18 +6,22 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.audit.rows import Entry
+from penstock.audit.store.journal import journal_append_many
 from penstock.core.clock import DAY, MINUTE, Micros
 from penstock.core.naming import CustomerKey, PipelineKey
-from penstock.db.store import Tx
-from penstock.schedules.store.pauses import PauseChange, pause_write
-from penstock.slos.store import next_slice, position_get, position_set
+from penstock.db.store import Tx, first
+from penstock.runs.store.admission import BUDGET
+from penstock.schedules.store.configs import Change, audit_append
+from penstock.schedules.store.pauses import PauseChange, pause_begin, pause_end
+from penstock.slos.store import committed_until, next_slice, position_set, position_take
 from penstock.usage.budget import is_stop_due, period_of
 from penstock.usage.profile import Sample, added, outliers
 from penstock.usage.rows import AnomalyRow, BudgetRow, ProfiledRun
 from penstock.usage.scaling import WINDOW_US, Load
 
 LAG_US: Final = 15_000_000
-"""Delay after which ended runs are counted, so that a late commit is not missed."""
+"""Delay after which ended runs are counted; longer while an older transaction is open."""
 SLICE_US: Final = 10 * MINUTE
 FIRST_US: Final = 31 * DAY
 COMPLETED_MAX: Final = 5_000
@@ -30,15 +34,14 @@ slices.
 """
 KEPT_US: Final = 90 * DAY
 BUDGETS_MAX: Final = 10_000
-ACTOR: Final = "budget"
 POSITION: Final = "usage_to"
+_ANY: Final = {"scope": None, "subject": None}
 
 
 def usage_fold(tx: Tx) -> bool:
     """Add one slice of ended runs to sums and profiles. Return whether more are left."""
-    now = tx.now()
-    until = now - LAG_US
-    after = position_get(tx, POSITION, now - FIRST_US)
+    after = position_take(tx, POSITION, tx.now() - FIRST_US)
+    until = committed_until(tx, LAG_US)
     if until <= after:
         return False
     found = next_slice(tx, after, until, SLICE_US)
@@ -121,33 +124,75 @@ def budget_put(tx: Tx, row: BudgetRow, actor: str) -> None:
 
 
 def budget_remove(tx: Tx, row: BudgetRow, actor: str) -> None:
-    """Delete a budget, and resume the runs that it stopped."""
+    """Delete a budget, and resume the runs that it stopped unless another one stops them."""
+    _lock(tx)
+    own = row[:3]
+    rows = [one for one in budget_list(tx) if one[:2] == own[:2]]
+    gone = [one._replace(is_hard=False) if one[:3] == own else one for one in rows]
+    _enforce(tx, gone, _paused_by(tx, row), actor, "the budget was removed")
     tx.run("budget_remove", {"scope": row.scope, "subject": row.subject, "period": row.period})
-    if row.stopped_at is not None:
-        _resume(tx, row, actor, "the budget was removed")
 
 
 def budgets_enforce(tx: Tx) -> tuple[int, int]:
-    """Hold back runs of used-up budgets, and resume those that may run. Return how many each."""
-    now, stopped, resumed = tx.now(), 0, 0
+    """Hold back runs of used-up budgets, and resume those that may run. Return how many each.
+
+    Looks at the pauses too: a subject with a used-up budget is never left without one.
+    """
+    _lock(tx)
+    stopped = resumed = 0
+    owners = {(scope, subject): who for scope, subject, who in tx.rows("budget_pauses", _ANY)}
+    of_subject: dict[tuple[str, int], list[BudgetRow]] = {}
     for row in budget_list(tx):
-        is_due = bool(row.is_hard) and is_stop_due(row.used, row.amount, row.lifted_until, now)
-        if is_due and row.stopped_at is None:
-            pause_write(tx, _pause(row, ACTOR, stop_reason(row)), is_pause=True)
-            _mark(tx, row, now, None)
-            stopped += 1
-        elif not is_due and row.stopped_at is not None:
-            _resume(tx, row, ACTOR, "its budget allows it again")
-            _mark(tx, row, None, row.lifted_until)
-            resumed += 1
+        of_subject.setdefault((row.scope, row.subject), []).append(row)
+    for key, rows in of_subject.items():
+        more, fewer = _enforce(tx, rows, owners.get(key), BUDGET, "its budget allows it again")
+        stopped, resumed = stopped + more, resumed + fewer
     return stopped, resumed
 
 
 def budget_lift(tx: Tx, row: BudgetRow, actor: str, reason: str) -> None:
-    """Allow a budget to be exceeded until the period ends, and resume the runs that it stopped."""
-    _mark(tx, row, None, period_of(row.period, tx.now())[1])
-    if row.stopped_at is not None:
-        _resume(tx, row, actor, reason or "the budget was lifted")
+    """Allow a budget to be exceeded until the period ends.
+
+    The runs that it stopped are resumed unless another budget stops them.
+    """
+    _lock(tx)
+    until = period_of(row.period, tx.now())[1]
+    rows = [one for one in budget_list(tx) if one[:2] == row[:2]]
+    lifted = [one._replace(lifted_until=until) if one[:3] == row[:3] else one for one in rows]
+    _mark(tx, row, None, until)
+    _enforce(tx, lifted, _paused_by(tx, row), actor, reason or "the budget was lifted")
+
+
+def budgets_resumed(tx: Tx, change: PauseChange, paused_by: str) -> None:
+    """Follow a caller who resumed a customer or pipeline.
+
+    If budgets had paused it, they are lifted until their periods end. A used-up one takes over from
+    a person who had.
+    """
+    customer = CustomerKey(change.subject) if change.scope == "customer" else None
+    if paused_by == BUDGET:
+        _lock(tx)
+    now = tx.now()
+    due = [
+        row
+        for row in budget_list(tx, customer)
+        if row[:2] == (change.scope, change.subject) and _is_due(row, now)
+    ]
+    if paused_by == BUDGET:
+        for row in due:
+            _mark(tx, row, None, period_of(row.period, now)[1])
+            budget_record_change(tx, row, change.actor, "budget_lifted", change.reason)
+    elif due:
+        pause_begin(tx, _pause(_longest(due)))
+
+
+def budget_record_change(tx: Tx, row: BudgetRow, actor: str, action: str, reason: str) -> None:
+    """Record a change to a budget in the journal, and in the audit trail of its customer."""
+    customer = CustomerKey(row.subject) if row.scope == "customer" else None
+    entry = Entry(row.scope, row.subject, customer, action, actor, why=reason or None)
+    journal_append_many(tx, [entry])
+    if customer is not None:
+        audit_append(tx, [Change(customer, action.upper(), None, actor, reason)])
 
 
 def stop_reason(row: BudgetRow) -> str:
@@ -191,14 +236,52 @@ def _mark(tx: Tx, row: BudgetRow, stopped_at: Micros | None, lifted_until: Micro
     tx.run("budget_mark", params)
 
 
-def _pause(row: BudgetRow, actor: str, reason: str) -> PauseChange:
-    customer = CustomerKey(row.subject) if row.scope == "customer" else None
-    return PauseChange(row.scope, row.subject, customer, actor, reason)
+def _enforce(
+    tx: Tx, rows: Sequence[BudgetRow], paused_by: str | None, actor: str, reason: str
+) -> tuple[int, int]:
+    """Stop or resume one subject as its budgets require; a person's pause stays.
 
-
-def _resume(tx: Tx, row: BudgetRow, actor: str, reason: str) -> None:
-    """Resume a subject, unless a person paused it."""
-    own = {"scope": row.scope, "subject": row.subject, "actor": ACTOR}
-    if tx.rows("budget_pause_own", own):
-        pause_write(tx, _pause(row, actor, reason), is_pause=False)
+    Return how many budgets stopped runs, and how many no longer do.
+    """
+    now = tx.now()
+    due = [row for row in rows if _is_due(row, now)]
+    new = [row for row in due if row.stopped_at is None]
+    over = [row for row in rows if row.stopped_at is not None and not _is_due(row, now)]
+    for row in new:
+        _mark(tx, row, now, None)
+    for row in over:
+        _mark(tx, row, None, row.lifted_until)
+    if not due and paused_by == BUDGET:
+        pause_end(tx, PauseChange(*_about(rows[0]), actor, reason), only=BUDGET)
         tx.wake(["admit"])
+    elif due and (paused_by is None or (paused_by == BUDGET and (new or over))):
+        # A pause of their own is written again: its reason names one budget.
+        pause_begin(tx, _pause(_longest(due)))
+    return len(new), len(over)
+
+
+def _is_due(row: BudgetRow, now: Micros) -> bool:
+    return bool(row.is_hard) and is_stop_due(row.used, row.amount, row.lifted_until, now)
+
+
+def _longest(rows: Sequence[BudgetRow]) -> BudgetRow:
+    """Return the budget whose period ends last."""
+    return max(rows, key=lambda row: row.period == "month")
+
+
+def _paused_by(tx: Tx, row: BudgetRow) -> str | None:
+    found = first(tx.rows("budget_pauses", {"scope": row.scope, "subject": row.subject}))
+    return None if found is None else str(found[2])
+
+
+def _lock(tx: Tx) -> None:
+    """Let one transaction at a time compare budgets with pauses."""
+    position_take(tx, "budgets_lock", 0)
+
+
+def _about(row: BudgetRow) -> tuple[str, int, CustomerKey | None]:
+    return row.scope, row.subject, CustomerKey(row.subject) if row.scope == "customer" else None
+
+
+def _pause(row: BudgetRow) -> PauseChange:
+    return PauseChange(*_about(row), BUDGET, stop_reason(row))

@@ -40,12 +40,12 @@ class FailedDelivery(NamedTuple):
 
 
 class DeadLetterWrite(NamedTuple):
-    """Result of `write_dead_letters`; `is_done` is False if the topic or the content to copy is
-    missing.
+    """Result of `write_dead_letters`: the deliveries that became dead letters, and those that could
+    not, because the topic or the content to copy is missing.
     """
 
-    is_done: bool
-    written: int
+    written: list[FailedDelivery]
+    left: list[FailedDelivery]
     wake: set[str]
 
 
@@ -54,18 +54,19 @@ def write_dead_letters(
 ) -> DeadLetterWrite:
     """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
     if not failed:
-        return DeadLetterWrite(is_done=True, written=0, wake=set())
+        return DeadLetterWrite([], [], set())
     topic = (
         None if sub.dead_letter_topic is None else topic_open(tx, TopicKey(sub.dead_letter_topic))
     )
     if topic is None:
         _alert_missing_topic(tx, sub)
-        return DeadLetterWrite(is_done=False, written=0, wake=set())
+        return DeadLetterWrite([], list(failed), set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in failed])
-    if len(contents) < len({d.copy_id or d.message_id for d in failed}):
-        # Retention deleted the content of a message: there is nothing to copy, and the next pull
-        # ends the delivery.
-        return DeadLetterWrite(is_done=False, written=0, wake=set())
+    # Without content, which retention deleted, nothing can be copied: the next pull ends these.
+    left = [d for d in failed if (d.copy_id or d.message_id) not in contents]
+    failed = [d for d in failed if (d.copy_id or d.message_id) in contents]
+    if not failed:
+        return DeadLetterWrite([], left, set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)
     params = {
@@ -88,7 +89,7 @@ def write_dead_letters(
             for d in failed
         ],
     )  # fmt: skip
-    return DeadLetterWrite(is_done=True, written=len(failed), wake=published.wake)
+    return DeadLetterWrite(failed, left, published.wake)
 
 
 def _copy(sub: SubscriptionRow, d: FailedDelivery, content: MessageHeader) -> ContentCopy:

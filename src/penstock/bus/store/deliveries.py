@@ -330,13 +330,12 @@ def _nack(
     if broken and sub.kind == "pull":
         _open_configuration_alert(tx, sub, broken[0])
     written = write_dead_letters(tx, sub, failed)
-    if not written.is_done:
-        delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in failed]
+    delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in written.left]
     returned = {row[0] for row in held} if lapsed else {delay[0] for delay in delays}
     first_of_key = [(row[7], row[0]) for row in held if row[0] in returned]
     _return_later(tx, sub, first_of_key, [(row[0], row[1]) for row in held])
     tx.run("bus_delay", {"subscription": sub.subscription_key}, batch=delays)
-    dead = {d.message_id for d in failed} if written.written else set[int]()
+    dead = {d.message_id for d in written.written}
     _record_failures(tx, sub, held, nacks, dead, lapsed=lapsed, by=by)
     count = len(held)
     if count:
@@ -345,10 +344,10 @@ def _nack(
         tx.run("bus_sums_add", batch=sums)
     wake = set(written.wake)
     if written.written:
-        tickets = [(d.message_id, d.epoch) for d in failed]
+        tickets = [(d.message_id, d.epoch) for d in written.written]
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription_key))
-    return NackResult({(row[0], row[1]) for row in held}, written.written, wake)
+    return NackResult({(row[0], row[1]) for row in held}, len(dead), wake)
 
 
 def _record_failures(

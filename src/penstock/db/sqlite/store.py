@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -82,10 +83,11 @@ sqlite3.register_adapter(type(None), _NULL.get)
 
 
 class _Job(Generic[T]):
-    """A queued transaction body, and its result."""
+    """A queued transaction body with its caller's context variables, and its result."""
 
     def __init__(self, body: Callable[[Tx], T]) -> None:
         self.body = body
+        self.context = copy_context()  # another thread may run it
         self.is_done = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -355,7 +357,7 @@ class SqliteStore:
         tx = SqliteTx(self._writer, self.now, self.wake, self.events)
         if not nested:
             try:
-                job.value = job.body(tx)
+                job.value = job.context.run(job.body, tx)
             except BaseException as error:
                 job.error = _translated(error)
                 raise
@@ -363,7 +365,7 @@ class SqliteStore:
             return
         self._writer.execute("SAVEPOINT body")
         try:
-            job.value = job.body(tx)
+            job.value = job.context.run(job.body, tx)
             job.callbacks = tx.callbacks
         except Exception as error:
             job.error = _translated(error)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from penstock.audit.rows import Entry
 from penstock.audit.store.journal import journal_append_many
-from penstock.core.errors import IllegalTransition
-from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.flows.cascade import FlowState
 from penstock.flows.gates.store.overrides import flow_requests_close
@@ -26,15 +24,18 @@ from penstock.flows.store.flows import (
 from penstock.runs.store.finish import run_cancel_flow
 
 
-def flow_close(tx: Tx, flow_id: int, who: str, reason: str, *, stops_running: bool = True) -> int:
-    """Cancel an open flow. Return how many of its runs were cancelled or asked to stop.
+def flow_close(
+    tx: Tx, flow_id: int, who: str, reason: str, *, stops_running: bool = True
+) -> int | None:
+    """Cancel a flow unless it has ended, for callers that found it open before they locked it.
 
-    Raise IllegalTransition if it has ended. stops_running: also ask runs in progress to stop.
+    Return how many of its runs were cancelled or asked to stop, None if it has ended. On PostgreSQL
+    a flow may end between the two. stops_running: also ask runs in progress to stop.
     """
     (locked,) = flow_lock_many(tx, [flow_id])
     flow = locked.flow
     if not flow.is_open:
-        raise IllegalTransition("flow", encode("flow", flow_id), flow.state, "CANCELLED")
+        return None
     known = phases_of(tx, [flow_id])[flow_id]
     rows = [
         row._replace(state=PhaseState.SKIPPED.value, probe_at=None, probe_again=False)

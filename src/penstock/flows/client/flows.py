@@ -15,7 +15,7 @@ from penstock.access.store.paging import Cursor, PageLimit, paged_part
 from penstock.audit.from_rows import journal_record
 from penstock.audit.store.journal import journal_append_many, journal_for
 from penstock.core.clock import FAR_FUTURE
-from penstock.core.errors import NotFound
+from penstock.core.errors import IllegalTransition, NotFound
 from penstock.core.ids import decode_or_not_found, encode
 from penstock.core.records.parameters import (
     CustomerFilter,
@@ -370,6 +370,9 @@ class Flows:
         def body(tx: Tx) -> FlowCancellation:
             self._flow(tx, number)
             runs = flow_close(tx, number, who, reason)
+            if runs is None:
+                state = self._flow(tx, number).state
+                raise IllegalTransition("flow", encode("flow", number), state, "CANCELLED")
             tx.after_commit(lambda: self._store.wake(["cancel", CHANNEL]))
             return FlowCancellation(flow_id=encode("flow", number), runs=runs)
 

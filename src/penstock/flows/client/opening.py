@@ -93,11 +93,13 @@ def flow_trigger(
         by_hand=True,
     )
     # Superseded before the new flow starts, so that both never start a phase.
+    superseded = []
     for older in target.superseded:
         reason = f"{BY_GENERATION} {who} opened manually"
-        flow_close(tx, older.flow_id, who, reason, stops_running=False)
+        if flow_close(tx, older.flow_id, who, reason, stops_running=False) is not None:
+            superseded.append(older.flow_id)
     opened = flow_open(tx, store, info, opening, who)
-    return opened._replace(superseded=tuple(older.flow_id for older in target.superseded))
+    return opened._replace(superseded=tuple(superseded))
 
 
 def flow_open(

@@ -109,7 +109,7 @@ def sub_flows_cancel(tx: Tx, finished: Sequence[FinishedRun]) -> None:
         return
     for run_id, flow_id in sub_flow_abandon_many(tx, ended):
         flow = flow_get(tx, flow_id)
-        if flow is not None and flow.is_open:
+        if flow is not None and flow.is_open:  # it may still end before it is locked
             who = encode("run", run_id)
             flow_close(tx, flow_id, who, f"{who}, which waited for it, was cancelled")
 

@@ -141,21 +141,26 @@ def cancel(app: App, /, **given: Any) -> None:
             confirm("Cancel them?")
         flows: list[str] = []
         runs: list[str] = []
-        stopped, many = 0, seen.left
+        stopped, ended, many = 0, 0, seen.left
         with click.progressbar(length=many, label="Cancelling", hidden=app.is_json) as bar:
-            while len(flows) + len(runs) < many:
+            while len(flows) + len(runs) + ended < many:
                 step = client.recovery.cancel(CancelRequest(**filters))
                 flows += step.flows
                 runs += step.runs
                 stopped += step.stopped
-                bar.update(len(step.flows) + len(step.runs))
-                if not step.flows and not step.runs:
+                ended += step.ended
+                done_now = len(step.flows) + len(step.runs) + step.ended
+                bar.update(done_now)
+                if not done_now:
                     break
     done = CancelStep(
-        is_dry_run=False, impact=seen.impact, flows=flows, runs=runs, stopped=stopped, left=0
-    )
+        is_dry_run=False, impact=seen.impact, flows=flows, runs=runs, stopped=stopped,
+        ended=ended, left=0,
+    )  # fmt: skip
     counts = f"{output.plural(len(flows), 'flow')} and {output.plural(len(runs), 'single run')}"
     text = f"{counts} cancelled; {output.plural(stopped, 'run')} of flows cancelled or stopping."
+    if ended:
+        text += f" {ended} had ended by then."
     app.emit(done, lambda: click.echo(text))
 
 

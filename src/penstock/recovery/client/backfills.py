@@ -215,7 +215,8 @@ class Backfills:
             settled, repeated_ones = backfill_settle(tx, number), 0
             if again:
                 why = f"{encode('bf', number)} processes the partition again"
-                self._close_flows(tx, number, why, only_failed=True)
+                while not self._close_flows(tx, number, why, only_failed=True):
+                    settled += backfill_settle(tx, number)  # a retried flow completed just now
                 repeated_ones = backfill_partition_again(tx, number)
             if row.state in ENDED and not repeated_ones and not settled:
                 raise IllegalTransition("backfill", backfill_id, row.state, BackfillState.RUNNING)
@@ -245,10 +246,12 @@ class Backfills:
 
         return self._changed(backfill_id, "cancelled", BackfillState.CANCELLED, reason, act)
 
-    def _close_flows(self, tx: Tx, number: int, why: str, *, only_failed: bool = False) -> None:
-        for flow_id in backfill_open_flows(tx, number, only_failed=only_failed):
-            flow_close(tx, flow_id, self._actor, why)
+    def _close_flows(self, tx: Tx, number: int, why: str, *, only_failed: bool = False) -> bool:
+        """Close the open flows of a backfill. Return False if one of them ended in the meantime."""
+        flows = backfill_open_flows(tx, number, only_failed=only_failed)
+        closed = [flow_close(tx, flow_id, self._actor, why) for flow_id in flows]
         tx.wake(["cancel", "flows"])
+        return None not in closed
 
     def _changed(
         self, backfill_id: str, action: str, state: BackfillState, reason: str, act: Any

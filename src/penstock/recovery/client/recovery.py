@@ -38,7 +38,7 @@ from penstock.recovery.store.matching import (
     runs_matching,
     work_count,
 )
-from penstock.runs.client.stop import run_stop
+from penstock.runs.client.stop import run_stop_if_live
 
 __all__ = ["Recovery"]
 
@@ -98,8 +98,9 @@ class Recovery:
     def cancel(self, request: CancelRequest) -> CancelStep:
         """Cancel open flows and single runs that match a filter, in bounded steps.
 
-        Runs in progress are asked to stop. Repeat the request until `left` is 0. Backfills that
-        opened such flows continue with their next partitions: pause or cancel them first.
+        Runs in progress are asked to stop. Repeat the request until `left` is 0; what ends in the
+        meantime is skipped. Backfills that opened such flows continue with their next partitions:
+        pause or cancel them first.
         """
 
         def body(tx: Tx) -> CancelStep:
@@ -108,17 +109,24 @@ class Recovery:
             impact = _cancel_impact(request, found)
             flows: list[int] = []
             runs: list[int] = []
-            stopped = 0
+            stopped = ended = 0
             if not request.is_dry_run:
                 flows = flows_matching(tx, wanted, request.limit)
                 reason = request.reason or "cancelled by filter"
-                stopped = sum(flow_close(tx, one, self._actor, reason) for one in flows)
+                closed = {one: flow_close(tx, one, self._actor, reason) for one in flows}
                 runs = runs_matching(tx, wanted, request.limit)
-                for run_id in runs:
-                    run_stop(
-                        tx, self._store, run_id, customer_key=wanted.customer, actor=self._actor,
+                asked = {
+                    one: run_stop_if_live(
+                        tx, self._store, one, customer_key=wanted.customer, actor=self._actor,
                         reason=reason, force=False,
-                    )  # fmt: skip
+                    )
+                    for one in runs
+                }  # fmt: skip
+                # What ended since it was read needs no cancelling.
+                ended = [*closed.values(), *asked.values()].count(None)
+                flows = [one for one in flows if closed[one] is not None]
+                runs = [one for one in runs if asked[one] is not None]
+                stopped = sum(n for n in closed.values() if n is not None)
                 tx.wake(["cancel", "flows"])
             return CancelStep(
                 is_dry_run=request.is_dry_run,
@@ -126,7 +134,8 @@ class Recovery:
                 flows=[encode("flow", one) for one in flows],
                 runs=[encode("run", one) for one in runs],
                 stopped=stopped,
-                left=found.flows + found.runs - len(flows) - len(runs),
+                ended=ended,
+                left=max(0, found.flows + found.runs - len(flows) - len(runs) - ended),
             )
 
         return self._store.write(body)

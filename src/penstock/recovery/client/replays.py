@@ -164,9 +164,11 @@ def replay_open(
         by_hand=True,
         only=chosen.only,
     )
+    superseded = []
     for older in target.superseded:
         why = f"{BY_REPLAY} {who} requested{reason}"
-        flow_close(tx, older.flow_id, who, why, stops_running=request.force)
+        if flow_close(tx, older.flow_id, who, why, stops_running=request.force) is not None:
+            superseded.append(older.flow_id)
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
     journal_append_many(tx, [_entry(flow_id, key, request, chosen, who)])
@@ -179,7 +181,7 @@ def replay_open(
         flow,
         is_new=True,
         run_ids=tuple(run_ids),
-        superseded=tuple(older.flow_id for older in target.superseded),
+        superseded=tuple(superseded),
     )
 
 

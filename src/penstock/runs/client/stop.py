@@ -19,6 +19,8 @@ from penstock.runs.store.runs import (
     run_held_get,
 )
 
+StopOutcome = Literal["cancelled", "asked", "forced"]
+
 
 def run_stop(
     tx: Tx,
@@ -29,17 +31,40 @@ def run_stop(
     actor: str,
     reason: str | None,
     force: bool,
-) -> Literal["cancelled", "asked", "forced"]:
-    """Stop a live run; return the kind of stop. Workers are woken after the commit."""
+) -> StopOutcome:
+    """Stop a live run; return the kind of stop. Raise IllegalTransition if it has ended."""
+    outcome = run_stop_if_live(
+        tx, store, number, customer_key=customer_key, actor=actor, reason=reason, force=force
+    )
+    if outcome is not None:
+        return outcome
+    ended = run_get(tx, number, customer_key)
+    if ended is None:
+        raise NotFound("run", encode("run", number))
+    raise IllegalTransition("run", encode("run", number), ended.state, "CANCELLED")
+
+
+def run_stop_if_live(
+    tx: Tx,
+    store: Transactions,
+    number: int,
+    *,
+    customer_key: CustomerKey | None,
+    actor: str,
+    reason: str | None,
+    force: bool,
+) -> StopOutcome | None:
+    """Stop a run unless it has ended; return the kind of stop, None if it has ended.
+
+    For callers that found it live before they locked it: on PostgreSQL it may end between the two.
+    Workers are woken after the commit.
+    """
     seen = run_get(tx, number, customer_key)
     if seen is not None and seen.ordering_key is not None:
         ordering_key_lock(tx, seen.ordering_key)
     held = run_held_get(tx, number, customer_key)
     if held is None:
-        ended = run_get(tx, number, customer_key)
-        if ended is None:
-            raise NotFound("run", encode("run", number))
-        raise IllegalTransition("run", encode("run", number), ended.state, "CANCELLED")
+        return None
     if held.state != RunState.PENDING and not force:
         run_cancel_request(tx, number, actor, reason)
         tx.after_commit(lambda: store.wake(["cancel"]))

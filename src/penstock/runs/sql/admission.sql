@@ -154,16 +154,18 @@ HAVING sum(CASE WHEN {{key_is_taken}} THEN 1 ELSE 0 END) = 0
 LIMIT :n;
 
 -- name: pause_put
--- Pause a config, a customer, a pipeline or everything.
+-- Pause a config, a customer, a pipeline or everything. A pause by a budget is taken over.
 -- scope: system (the caller has resolved and checked the subject)
+DELETE FROM pauses WHERE scope = :scope AND subject = :subject AND paused_by = :budget;
 INSERT INTO pauses (scope, subject, paused_at, paused_by, reason)
 VALUES (:scope, :subject, {{now}}, :actor, :reason)
 ON CONFLICT (scope, subject) DO NOTHING RETURNING scope;
 
 -- name: pause_drop
--- Delete a pause.
+-- Delete a pause, of anybody or only of one; return who paused.
 -- scope: system (the caller has resolved and checked the subject)
-DELETE FROM pauses WHERE scope = :scope AND subject = :subject RETURNING scope;
+DELETE FROM pauses WHERE scope = :scope AND subject = :subject
+    AND (CAST(:only AS text) IS NULL OR paused_by = :only) RETURNING paused_by;
 
 -- name: pause_list
 -- All pauses in force.

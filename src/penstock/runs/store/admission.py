@@ -6,7 +6,7 @@ claiming is a plain index scan.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.core.clock import Micros
 from penstock.core.naming import CustomerKey
@@ -14,6 +14,8 @@ from penstock.db.store import Tx, first, one
 from penstock.limits.store.run_queue import queue_pause
 
 AGE_PER_CUSTOMER = 5
+BUDGET: Final = "budget"
+"""Who pauses the runs of a used-up budget."""
 
 
 class PauseRow(NamedTuple):
@@ -65,18 +67,25 @@ def run_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
 
 
 def pause_put(tx: Tx, scope: str, subject: int, actor: str, reason: str) -> bool:
-    """Pause a subject and its waiting runs. Return False if it was already paused."""
-    params = {"scope": scope, "subject": subject, "actor": actor, "reason": reason}
+    """Pause a subject and its waiting runs. Return False if it was already paused.
+
+    A pause by a budget is taken over: its end must not end a person's.
+    """
+    params = {"scope": scope, "subject": subject, "actor": actor, "reason": reason,
+              "budget": BUDGET}  # fmt: skip
     is_new = bool(tx.rows("pause_put", params))
     _pause_covered(tx)
     return is_new
 
 
-def pause_drop(tx: Tx, scope: str, subject: int) -> bool:
-    """Resume a subject. Return False if it was not paused."""
-    was_paused = bool(tx.rows("pause_drop", {"scope": scope, "subject": subject}))
+def pause_drop(tx: Tx, scope: str, subject: int, *, only: str | None = None) -> str | None:
+    """Resume a subject. Return who had paused it, None if it was not paused.
+
+    only: leave pauses of others in force.
+    """
+    row = first(tx.rows("pause_drop", {"scope": scope, "subject": subject, "only": only}))
     tx.run("run_resume_uncovered")
-    return was_paused
+    return None if row is None else str(row[0])
 
 
 def pauses_apply(tx: Tx) -> int:

@@ -14,11 +14,12 @@ from penstock.core.ids import decode, encode
 from penstock.core.naming import CustomerKey
 from penstock.core.records.record import Meta
 from penstock.db.store import Transactions, Tx
-from penstock.runs.store.admission import pause_list
+from penstock.runs.store.admission import BUDGET, pause_list
 from penstock.schedules.from_rows import pause_record
+from penstock.schedules.hooks import on_resumed
 from penstock.schedules.records import Pause, PauseResult, PauseScope
 from penstock.schedules.store.configs import config_get
-from penstock.schedules.store.pauses import PauseChange, pause_write
+from penstock.schedules.store.pauses import PauseChange, pause_begin, pause_end
 
 __all__ = ["Pauses"]
 
@@ -59,7 +60,11 @@ class Pauses:
     def resume(
         self, scope: _Scope, subject: _Subject = None, *, reason: _Reason = ""
     ) -> PauseResult:
-        """Lift a pause and release the runs that it held back."""
+        """Lift a pause and release the runs that it held back.
+
+        If a used-up budget holds them back, it is lifted until its period ends; a caller bound to a
+        customer may not. If a person had paused as well, the budget holds them back from now on.
+        """
         done = self._store.write(
             lambda tx: self._change(tx, scope, subject, reason, is_pause=False)
         )
@@ -72,7 +77,14 @@ class Pauses:
         who = self._actor
         number, customer = self._resolve(tx, scope, subject, is_pause)
         change = PauseChange(scope, number, customer, who, reason)
-        return PauseResult(is_changed=pause_write(tx, change, is_pause=is_pause))
+        if is_pause:
+            return PauseResult(is_changed=pause_begin(tx, change))
+        paused_by = pause_end(tx, change)
+        if paused_by is not None and scope in ("customer", "pipeline"):
+            if paused_by == BUDGET:
+                self._names.require_unscoped("lifting a budget")
+            on_resumed(tx, change, paused_by)
+        return PauseResult(is_changed=paused_by is not None)
 
     def _resolve(
         self, tx: Tx, scope: str, subject: str | None, is_pause: bool

@@ -22,18 +22,28 @@ class PauseChange(NamedTuple):
     reason: str
 
 
-def pause_write(tx: Tx, change: PauseChange, *, is_pause: bool) -> bool:
-    """Pause or resume a subject and record it. Return False if nothing changed."""
+def pause_begin(tx: Tx, change: PauseChange) -> bool:
+    """Pause a subject and record it. Return False if it was already paused."""
+    is_new = pause_put(tx, change.scope, change.subject, change.actor, change.reason)
+    if is_new:
+        _record(tx, change, "paused")
+    return is_new
+
+
+def pause_end(tx: Tx, change: PauseChange, *, only: str | None = None) -> str | None:
+    """Resume a subject and record it. Return who had paused it, None if it was not paused.
+
+    only: leave pauses of others in force.
+    """
+    paused_by = pause_drop(tx, change.scope, change.subject, only=only)
+    if paused_by is not None:
+        _record(tx, change, "resumed")
+    return paused_by
+
+
+def _record(tx: Tx, change: PauseChange, action: str) -> None:
     scope, subject, customer, actor, reason = change
-    if is_pause:
-        changed = pause_put(tx, scope, subject, actor, reason)
-    else:
-        changed = pause_drop(tx, scope, subject)
-    if not changed:
-        return False
-    action = "paused" if is_pause else "resumed"
     journal_append_many(tx, [Entry(scope, subject, customer, action, actor, why=reason or None)])
     if customer is not None:
         config_id = subject if scope == "config" else None
         audit_append(tx, [Change(customer, action.upper(), config_id, actor, reason)])
-    return True

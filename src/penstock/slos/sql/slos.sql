@@ -69,14 +69,15 @@ WHERE w.ended_at IS NULL AND w.state = 'OPEN' AND w.created_at < {{now}} - :age_
 LIMIT :n;
 
 -- name: slo_results_end
--- Write the end of results that were first recorded as late.
+-- Write the end of results that were first recorded as late; return them.
 -- scope: system (the recorder serves all customers)
 -- batch: flow_id bigint, phase text, ended_at bigint, is_degraded boolean, state text
 UPDATE slo_results SET ended_at = batch.ended_at, is_degraded = batch.is_degraded,
     state = batch.state
 FROM {{batch}} WHERE slo_results.flow_id = batch.flow_id AND slo_results.phase = batch.phase
     AND slo_results.ended_at IS NULL
-    {{pg:AND slo_results.flow_id = ANY(:b_flow_id::bigint[])}};
+    {{pg:AND slo_results.flow_id = ANY(:b_flow_id::bigint[])}}
+RETURNING slo_results.flow_id, slo_results.phase;
 
 -- name: slo_results_add
 -- Add results; return the new ones. A result is counted when it is added.
@@ -145,6 +146,21 @@ SELECT min(finished_at), (SELECT n.finished_at FROM history n
     WHERE n.finished_at > :after AND n.finished_at <= :until
     ORDER BY n.finished_at LIMIT 1 OFFSET :n) FROM history
 WHERE finished_at > :after AND finished_at <= :until;
+
+-- name: slo_oldest_writer [postgres]
+-- For how long the oldest open transaction has written, or waited for a lock to write; 0 if none.
+-- Transactions of another user are seen with pg_read_all_stats only.
+-- scope: system (no customer's rows)
+SELECT CAST(coalesce(max(extract(epoch FROM clock_timestamp() - a.xact_start)), 0) * 1000000
+    AS bigint) FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+    AND a.backend_type = 'client backend'
+    AND (a.backend_xid IS NOT NULL OR a.wait_event_type = 'Lock');
+
+-- name: slo_oldest_writer [sqlite]
+-- differs because one writer commits in order: no other transaction is open.
+-- scope: system (no customer's rows)
+SELECT 0;
 
 -- name: slo_counter_set
 -- Store the position up to which results were recorded.

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from penstock.access.store.names import NameResolver
-from penstock.audit.rows import Entry
-from penstock.audit.store.journal import journal_append_many
 from penstock.core.errors import NotFound
-from penstock.core.naming import CustomerKey
 from penstock.core.records.record import Changed, Meta
 from penstock.db.store import Transactions, Tx
-from penstock.schedules.store.configs import Change, audit_append
 from penstock.usage.from_rows import budget_record
 from penstock.usage.records import Budget, BudgetPeriod, BudgetScope, NewBudget
 from penstock.usage.rows import BudgetRow
-from penstock.usage.store import budget_lift, budget_list, budget_put, budget_remove
+from penstock.usage.store import (
+    budget_lift,
+    budget_list,
+    budget_put,
+    budget_record_change,
+    budget_remove,
+)
 
 __all__ = ["Budgets"]
 
@@ -123,8 +125,4 @@ class Budgets:
         return next(row for row in budget_list(tx) if row[:3] == wanted[:3])
 
     def _record(self, tx: Tx, row: BudgetRow, action: str, reason: str) -> None:
-        customer = CustomerKey(row.subject) if row.scope == "customer" else None
-        entry = Entry(row.scope, row.subject, customer, action, self._actor, why=reason or None)
-        journal_append_many(tx, [entry])
-        if customer is not None:
-            audit_append(tx, [Change(customer, action.upper(), None, self._actor, reason)])
+        budget_record_change(tx, row, self._actor, action, reason)

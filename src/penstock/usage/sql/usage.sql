@@ -156,10 +156,12 @@ LEFT JOIN customers c ON b.scope = 'customer' AND c.customer = b.subject
 WHERE CAST(:customer AS bigint) IS NULL OR (b.scope = 'customer' AND b.subject = :customer)
 ORDER BY b.scope, 9, b.period LIMIT :n;
 
--- name: budget_pause_own
--- Whether a subject is paused by a budget, not by a person.
--- scope: system (the meter and operators)
-SELECT 1 FROM pauses WHERE scope = :scope AND subject = :subject AND paused_by = :actor;
+-- name: budget_pauses
+-- Who paused the subjects of budgets.
+-- scope: system (the meter; other callers ask for a subject that they have resolved)
+SELECT q.scope, q.subject, q.paused_by FROM pauses q
+WHERE (CAST(:scope AS text) IS NULL OR q.scope = :scope AND q.subject = :subject)
+    AND EXISTS (SELECT 1 FROM budgets b WHERE b.scope = q.scope AND b.subject = q.subject);
 
 -- name: pool_load
 -- Queue, running runs, workers, and recent runs of pools.
