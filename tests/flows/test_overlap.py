@@ -27,7 +27,7 @@ class Hourly:
     def __init__(
         self, store: Store, clock: VirtualClock, modes: Sequence[Mode] = (), **fields: Any
     ) -> None:
-        declared = {"modes": modes} if modes else {}
+        declared: dict[str, Any] = {"modes": modes} if modes else {}
         self.stage = Stage(store, clock, chain("raw", "analytics", **declared))
         self.clock = clock
         self.scheduler = Scheduler(store, clock=clock)

@@ -252,7 +252,7 @@ def test_a_superseded_run_is_not_retried(scene_stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         first = stage.client.flows.trigger(wanted).flow
-        (held,) = claim_act(stage, stage.session(), start=True)(stage.store)  # type: ignore[misc]
+        (held,) = claim_act(stage, stage.session(), start=True)(stage.store)
         end = attempt_result.stale(held, jitter=0.0)
 
         def fail(store: Store) -> object:
