@@ -16,7 +16,7 @@ import pytest
 from penstock.alerts.catalog import EVENT_RULES
 from penstock.alerts.measures import Measurement
 from penstock.alerts.rules import evaluate, rules_of
-from penstock.detection.finding import LIVE_RULES, TREND_RULES
+from penstock.detection.finding import FRESHNESS_RULES, LIVE_RULES, TREND_RULES
 from tests.alerts.event_scenes import SCENES
 from tests.alerts.kit import declared
 from tests.detection import test_fixes, test_monitor
@@ -55,7 +55,7 @@ def test_alerts_carry_their_pipeline() -> None:
 
 def test_every_rule_is_executed() -> None:
     """Every rule of other code has a scene here, or is executed with the monitor's tests."""
-    detected = {*LIVE_RULES, *TREND_RULES}
+    detected = {*LIVE_RULES, *TREND_RULES, *FRESHNESS_RULES}
     assert {*SCENES, *detected} == set(EVENT_RULES)
     fixes, watch = inspect.getsource(test_fixes), inspect.getsource(test_monitor)
     assert [rule for rule in detected if f'"{rule}"' not in fixes + watch] == []

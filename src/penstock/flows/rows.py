@@ -272,7 +272,7 @@ class CompletionRow(NamedTuple):
         return self.reported_in or self.flow_id, self.processor_key
 
 
-class RunCompletion(NamedTuple):
+class SingleRunCompletion(NamedTuple):
     """The completion of a run without a flow, for the message about it."""
 
     run_id: int

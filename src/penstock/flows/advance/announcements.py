@@ -19,7 +19,7 @@ from penstock.entities.rows import ReportedEntities
 from penstock.flows.advance.messages import dependency_check
 from penstock.flows.advance.snapshot import FlowSnapshot
 from penstock.flows.cascade import GateRequest
-from penstock.flows.rows import CompletionRow, RunCompletion, legacy_reported
+from penstock.flows.rows import CompletionRow, SingleRunCompletion, legacy_reported
 from penstock.pipelines.plan import PhasePlan
 
 Scores: TypeAlias = tuple[float | None, float | None]
@@ -59,7 +59,7 @@ def completion_body(snapshot: FlowSnapshot, seen: CompletionRow) -> dict[str, An
     }
 
 
-def run_completion_message(seen: RunCompletion) -> dict[str, Any]:
+def run_completion_message(seen: SingleRunCompletion) -> dict[str, Any]:
     """Return the completion of a run without a flow, with the fields of one in a flow."""
     return {
         "flow_id": None,

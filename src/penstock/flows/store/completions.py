@@ -16,7 +16,7 @@ from penstock.db.store import Tx
 from penstock.entities.store import watermarks_move
 from penstock.flows.cascade import CompletionStatus
 from penstock.flows.items.store.expansions import item_put_many
-from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion, RunCompletion
+from penstock.flows.rows import CompletionRow, FlowEvent, NewCompletion, SingleRunCompletion
 from penstock.pipelines.declare.incremental import RECEIVES
 from penstock.runs.rows import CompletionEvent, FinishedRun
 from penstock.runs.states import RunState
@@ -68,10 +68,10 @@ def completion_recorded_in(tx: Tx, params: dict[str, object]) -> int | None:
 
 def run_completions(
     tx: Tx, run_ids: Iterable[int], ended_since: Micros
-) -> dict[int, RunCompletion]:
+) -> dict[int, SingleRunCompletion]:
     """Return the completions of runs without a flow, by run."""
     params = {"ids": sorted(run_ids), "since": ended_since}
-    rows = [RunCompletion._make(row) for row in tx.rows("run_completion_list", params)]
+    rows = [SingleRunCompletion._make(row) for row in tx.rows("run_completion_list", params)]
     return {row.run_id: row for row in rows}
 
 
