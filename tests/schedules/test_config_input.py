@@ -160,7 +160,9 @@ def test_an_invalid_interval(value: Any, expected: str) -> None:
     assert expected in error.message
 
 
-@pytest.mark.parametrize("value", ["", "ab", "1abc", "a b c", "x" * 256, 5, "abc\n", "a\x00bc"])
+@pytest.mark.parametrize(
+    "value", ["", "ab", "1abc", "google.ads", "a b c", "x" * 256, 5, "abc\n", "a\x00bc"]
+)
 def test_an_invalid_topic(value: Any) -> None:
     """A topic is a name of 3 to 243 plain characters."""
     error = rejection(

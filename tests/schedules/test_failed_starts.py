@@ -14,7 +14,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.partition import day
 from penstock.recovery.backfiller import Backfiller
 from penstock.recovery.records import BackfillRequest
-from penstock.runs.attempt_result import AttemptFailure, failed
+from penstock.runs.attempt_result import AttemptFailure, completed_result, failed
 from penstock.runs.rows import HeldRun
 from penstock.runs.store import runs
 from penstock.runs.store.finish import run_end_many
@@ -269,3 +269,22 @@ def test_a_retry_by_hand(harness: Harness, hourly: ConfigRow) -> None:
     harness.client.runs.retry(str(newest))
     harness.complete(harness.take())
     assert count(harness, hourly) == 0
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_an_end_reads_no_history(harness: Harness) -> None:
+    """A transaction that ends a run locks one partition of history, however many there are."""
+    harness.sql("SELECT ensure_partitions(CAST(extract(epoch FROM now()) * 1000000 AS bigint), 8)")
+    harness.config()
+    occurrence(harness)
+    held = harness.take()
+    locked = (
+        "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
+        "WHERE l.pid = pg_backend_pid() AND c.relkind = 'r' AND c.relname LIKE 'history\\_%'"
+    )
+
+    def end(tx: Tx) -> int:
+        run_end_many(tx, [completed_result(held)])
+        return int(tx._connection.execute(locked).fetchone()[0])  # type: ignore[attr-defined]
+
+    assert harness.store.write(end) == 1

@@ -65,6 +65,22 @@ def test_a_phase_completes_and_a_config_starts(stage: Stage, binder: Binder) -> 
     assert started(stage) == [("after", "acme")]
 
 
+def test_a_topic_that_cannot_exist_blocks_no_other(store: Store, clock: VirtualClock) -> None:
+    """A config of an earlier release waits for a topic with a reserved name; others start."""
+    pipelines = [Pipeline(name) for name in ("google_ads", "nightly", "after")]
+    for pipeline in pipelines:
+        pipeline.processor("work")(work)
+    stage = Stage(store, clock, *pipelines)
+    fields = {"pipeline_template": "after", "event_topic": "nightly.main.complete"}
+    for customer in ("acme", "globex"):
+        create_config(stage.client, customer, fields)
+    stage.sql(
+        "UPDATE configs SET event_topic = 'google_ads.main.complete' WHERE customer = "
+        "(SELECT customer FROM customers WHERE customer_id = 'globex')"
+    )
+    assert Binder(store, jitter=lambda: 0.0).run_once().bound == 1
+
+
 @pytest.mark.parametrize(
     "topic", ["nba.analytics.trigger", "penstock.alerts", "penstock.slo-violation"]
 )

@@ -221,6 +221,8 @@ def _topic(value: Any) -> str:
     # 243 characters leave space for the suffixes of <topic>.configs and its dead-letter topic.
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,242}", value):
         raise InvalidInput("event_topic", "a topic name of 3 to 243 characters", value)
+    if value.lower().startswith("goog"):  # no topic may have such a name
+        raise InvalidInput("event_topic", 'a name that does not begin with "goog"', value)
     return value
 
 

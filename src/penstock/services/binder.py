@@ -266,7 +266,8 @@ def _bind_topics(tx: Tx) -> int:
     A built-in topic that a config waits for is created first.
     """
     for name in topics_awaited(tx):
-        topic_declare(tx, TopicSpec(name=name), actor=ACTOR)
+        with contextlib.suppress(InvalidInput):  # such as a name that begins with "goog"
+            topic_declare(tx, TopicSpec(name=name), actor=ACTOR)
     made = 0
     for topic in topics_unbound(tx, PAGE):
         # A topic name too long for the subscription's suffix must not block the other topics.

@@ -238,8 +238,8 @@ def topic_get(tx: Tx, name: str, customer_key: CustomerKey = SYSTEM) -> TopicRow
         return found
     if customer_key != SYSTEM or not is_builtin(tx, name):
         known = [one.name for one in topic_list(tx, customer_key, limit=SUGGESTED_FROM)]
-        fix = NO_TRIGGER if name.endswith(".trigger") else did_you_mean(name, known)
-        raise NotFound("topic", name, fix)
+        is_single = name.endswith(".trigger") and is_builtin(tx, f"{name[:-8]}.complete")
+        raise NotFound("topic", name, NO_TRIGGER if is_single else did_you_mean(name, known))
     return topic_declare(tx, TopicSpec(name=name))
 
 

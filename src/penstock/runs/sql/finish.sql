@@ -103,6 +103,12 @@ SELECT 'run', g.run_id, g.customer, g.processor, g.config_id, g.partition, g.cor
     coalesce(g.error_type, 'UNKNOWN'), g.error_details, g.attempt, g.finished_at
 FROM gone g WHERE g.is_dead
 
+-- fragment: first_source
+-- What started the first attempt of a retry. PostgreSQL reads it in a function: a subquery would
+-- lock every partition of history in each transaction that ends runs.
+{{pg:run_first_source(g.root_run_id, g.slot - 86400000000)}}{{lite:(SELECT h.trigger_source
+    FROM history h WHERE h.run_id = g.root_run_id AND h.finished_at > g.slot - 86400000000)}}
+
 -- fragment: is_failed_start
 -- Whether a run's end makes the start of its config (by schedule or message) a failed one. Backfills,
 -- replays, starts by hand and retries by hand do not count, and neither do items. Only dead runs are
@@ -111,9 +117,7 @@ FROM gone g WHERE g.is_dead
 CASE WHEN NOT g.is_dead OR g.config_id IS NULL OR g.item_key <> '' THEN FALSE
     WHEN g.flow_id IS NOT NULL THEN EXISTS (SELECT 1 FROM flows w
         WHERE w.flow_id = g.flow_id AND w.trigger_source IN ('scheduler', 'event'))
-    WHEN g.trigger_source = 'retry' THEN EXISTS (SELECT 1 FROM history h
-        WHERE h.run_id = g.root_run_id AND h.finished_at > g.slot - 86400000000
-            AND h.trigger_source IN ('scheduler', 'event'))
+    WHEN g.trigger_source = 'retry' THEN coalesce({{first_source}}, '') IN ('scheduler', 'event')
     ELSE g.trigger_source IN ('scheduler', 'event') END
 
 -- fragment: is_good_start

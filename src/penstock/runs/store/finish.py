@@ -18,6 +18,7 @@ from penstock.pipelines.declare.incremental import MUST_REPORT
 from penstock.runs.hooks import complete_flows, on_finished
 from penstock.runs.rows import CompletionEvent, FinishedRun, RunEnd
 from penstock.runs.states import RunState
+from penstock.runs.store.end_events import emit_ends_after_commit
 from penstock.runs.store.runs import (
     run_cancel_pending,
     run_cancel_pending_flow,
@@ -102,7 +103,7 @@ def _requeued(tx: Tx, rows: Sequence[Row]) -> set[int]:
             why = "returned by its worker after a request to stop"
             ends.append(RunEnd(run_id, token, RunState.CANCELLED.value, None, why=why))
     if ends:
-        run_end_many(tx, ends)
+        emit_ends_after_commit(tx, ends, run_end_many(tx, ends), {})
     return {row[0] for row in rows}
 
 
