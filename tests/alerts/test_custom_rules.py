@@ -11,6 +11,7 @@ from penstock.alerts.custom.custom_rules import FAILING_RULE, CustomRules
 from penstock.alerts.store.measures import conditions_keep
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import DeclarationError
+from penstock.flows.ladder.store import pass_take
 from tests.alerts.kit import open_alert
 from tests.alerts.test_drill import evaluator, fired
 from tests.kits.client_harness import Harness
@@ -28,6 +29,12 @@ def advance(harness: Harness, services: list[CustomRules], minutes: int) -> int:
         harness.clock.advance(MINUTE)
         called += sum(one.run_once() for one in services)
     return called
+
+
+def open_keys(harness: Harness, rule: str) -> list[str]:
+    """Return the keys of the open alerts of a rule."""
+    found = harness.sql("SELECT dedupe_key, rule FROM alerts WHERE state <> 'resolved'")
+    return sorted(key for key, name in found if name == rule)
 
 
 def test_a_rule_in_python(harness: Harness) -> None:
@@ -107,19 +114,44 @@ def test_rules_of_the_same_name(harness: Harness) -> None:
     assert "store: CRITICAL" in listed.condition
 
 
-def test_alerts_of_earlier_releases(harness: Harness) -> None:
-    """An alert whose key has no pipeline is resolved; if the condition holds, a new one opens."""
+def test_a_rule_beside_earlier_releases(harness: Harness) -> None:
+    """A name of one pipeline has the counter and the keys of earlier releases: its alert goes on,
+    and its condition is held since it began.
+    """
     pipeline = Pipeline("shop")
     pipeline.alert("stale", high=1)(lambda _: 5)
+    pipeline.alert("slow", high=1, hold="10m")(lambda _: 5)
     for key, rule in (("stale:pipeline:0", "stale"), ("alert_rule_failing:stale", FAILING_RULE)):
-        open_alert(harness.store, key, rule=rule)
-    conditions = [("stale:pipeline:0:custom:HIGH", "stale")]
+        open_alert(harness.store, key, rule=rule, severity="HIGH")
+    conditions = [(f"{name}:pipeline:0:custom:HIGH", name) for name in ("stale", "slow")]
     harness.write(lambda tx: conditions_keep(tx, conditions, ()))
-    advance(harness, rules(harness, pipeline), 2)
-    assert [a.pipeline for a in fired(harness, "stale")] == ["shop"]
-    assert len(fired(harness, "stale", "resolved")) == 1
+    harness.clock.advance(9 * MINUTE)
+    services = rules(harness, pipeline)
+    advance(harness, services, 1)
+    assert open_keys(harness, "stale") == ["stale:pipeline:0"]
+    assert fired(harness, "stale", "resolved") == []
+    assert open_keys(harness, "slow") == ["slow:pipeline:0"]
     assert fired(harness, "alert_rule_failing") == []
-    assert harness.sql("SELECT count(*) FROM alert_conditions") == [(1,)]
+    harness.clock.advance(MINUTE)
+    for name in ("stale", "slow"):  # an older process evaluates: this one does not
+        assert harness.write(lambda tx, n=name: pass_take(tx, f"alert_rule:{n}", MINUTE))  # type: ignore[misc]
+    assert sum(one.run_once() for one in services) == 0
+
+
+def test_a_name_that_becomes_shared(harness: Harness) -> None:
+    """The alert under the key without pipeline is replaced by that of each pipeline, and back."""
+    shop, store = Pipeline("shop"), Pipeline("store")
+    shop.alert("stale", high=1)(lambda _: 5)
+    store.alert("stale", high=1)(lambda _: 0)
+    for declared, key in (
+        ([shop], "stale:pipeline:0"),
+        ([shop, store], "stale:pipeline:0:shop"),
+        ([shop], "stale:pipeline:0"),
+    ):
+        service = CustomRules(harness.store, declared, harness.client)
+        advance(harness, [service], 2)
+        assert open_keys(harness, "stale") == [key]
+        assert harness.sql("SELECT count(*) FROM alert_conditions") == [(1,)]
 
 
 def test_a_function_that_raises(harness: Harness) -> None:

@@ -17,6 +17,7 @@ from penstock.alerts.sender import AlertSender
 from penstock.bus.message import ErrorKind, Nack
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreUnavailable
+from penstock.core.ids import decode
 from penstock.detection.finding import TREND_RULES, Finding
 from penstock.detection.store import findings_apply
 from tests.alerts.drills import publish, subscribe
@@ -244,6 +245,40 @@ def test_a_channel_is_down_for_an_hour(harness: Harness, has_fallback: bool) -> 
     assert {c.state for c in channels.values()} == {"works"}
     assert {c.waiting + c.dead for c in channels.values()} == {0}
     assert ("recovered" in got.kinds("chat")) == has_fallback
+
+
+class OneRejected(Recorder):
+    """A recorder whose pager rejects notices about one alert, whatever else they contain."""
+
+    rejected = 0
+
+    def __call__(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
+        """Accept a notice."""
+        if notice.channel == "pager" and self.rejected in {i.alert_id for i in notice.items}:
+            raise NoticeRefused("pagerduty: HTTP 400", is_of_notice=True)
+        super().__call__(spec, notice)
+
+
+def test_notices_moved_to_an_incident_service(harness: Harness) -> None:
+    """Each alert is a notice of its own, in order: one that is rejected stops no other."""
+    got = OneRejected()
+    channels = {"chat": {**SLACK, "fallback": "pager"}, "pager": PAGER}
+    routes = [{"rule": ["drill"], "channels": ["chat"]}]
+    one = sender(harness.store, declared(channels, routes=routes), got)
+    got.down["chat"] = NoticeRefused("slack: HTTP 503")
+    ids = [decode("alert", open_alert(harness.store, f"k{number}")) for number in range(5)]
+    got.rejected = ids[1]
+    passes(one, harness.clock, 10)
+    end_alert(harness.store, "k4")
+    passes(one, harness.clock, 40)
+    assert not any(set(s.alerts) & set(ids) for s in got.sent)
+    harness.clock.advance(2 * MINUTE)  # both notices are moved at once
+    passes(one, harness.clock, 20 * 60)
+    drills = [(s.kind, s.alerts) for s in got.sent if set(s.alerts) & set(ids)]
+    assert drills == [*(("opened", (n,)) for n in ids if n != ids[1]), ("resolved", (ids[4],))]
+    listed = harness.client.alerts.notices().items
+    assert [(n.change, n.alerts) for n in listed if n.state == "dead"] == [("opened", 1)]
+    assert {n.origin for n in listed if n.channel == "pager" and n.state == "dead"} == {"chat"}
 
 
 def test_a_failing_channel_delays_no_other(harness: Harness) -> None:

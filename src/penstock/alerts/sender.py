@@ -20,7 +20,7 @@ from typing import Final
 
 from penstock.access.store.registry import customer_get
 from penstock.alerts.channels.delivery import Deliver, NoticeRefused, target_of
-from penstock.alerts.declared import AlertSettings, ChannelSpec, WindowSpec
+from penstock.alerts.declared import PER_ALERT, AlertSettings, ChannelSpec, WindowSpec
 from penstock.alerts.routing import CHANNEL_RULE, Routing, notices_for
 from penstock.alerts.rows import UNDECLARED_US, LeasedNotice, SenderWork
 from penstock.alerts.store.notices import (
@@ -202,7 +202,8 @@ class AlertSender:
                 continue
             if other is None or other.failures:
                 continue
-            count = notices_move(tx, name, spec.fallback, FALLBACK_US)
+            is_per_alert = self._settings.channels[spec.fallback].kind in PER_ALERT
+            count = notices_move(tx, name, spec.fallback, FALLBACK_US, is_per_alert=is_per_alert)
             if count:
                 # It is retried until the channel works, so that the recovery is noticed.
                 notice_put(tx, name, "recovered", "recovered", ())

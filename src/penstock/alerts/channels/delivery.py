@@ -71,8 +71,9 @@ class Deliveries:
     def __call__(self, spec: ChannelSpec, notice: LeasedNotice) -> None:
         """Send a notice; raise NoticeRefused if it was not accepted.
 
-        A notice about several alerts that was moved from another channel is one event for each
-        where the receiver keeps incidents; a repeated event has no effect there.
+        A notice about several alerts, from when the channel had another kind or was moved by an
+        older process, is one event for each where the receiver keeps incidents; a repeated event
+        has no effect there.
         """
         try:
             if spec.kind == "email":

@@ -2,13 +2,15 @@
 
 It runs where the code is: in scheduler processes that load the pipelines. One process at a time
 calls the function of a rule, at most once in its interval. Pipelines may declare rules of the same
-name, each of which has its own alert. A function that raises opens the alert
-`alert_rule_failing`, and leaves the alerts of its rule as they are.
+name, each of which has its own alert: only then is the pipeline part of its keys, which otherwise
+are those of earlier releases, so that both versions may run during an upgrade. A function that
+raises opens the alert `alert_rule_failing`, and leaves the alerts of its rule as they are.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -51,6 +53,9 @@ class CustomRules:
         self._client = client
         self._declared = [(one.name, rule) for one in pipelines for rule in one.alerts]
         self._rules = [_rule(declared) for _, declared in self._declared]
+        names = Counter(rule.name for rule in self._rules)
+        self._shared = {name for name, count in names.items() if count > 1}
+        """Names of rules that several pipelines declare."""
 
     def run_once(self) -> int:
         """Evaluate the rules that are due; return their number."""
@@ -63,17 +68,19 @@ class CustomRules:
             self._store.write(lambda tx: rules_declare(tx, rows, source=PYTHON))
         done = 0
         for (pipeline, declared), rule in zip(self._declared, self._rules, strict=True):
-            name, every = f"alert_rule:{pipeline}:{declared.name}", declared.every_us
+            owner = f"{pipeline}:" if rule.name in self._shared else ""
+            name, every = f"alert_rule:{owner}{rule.name}", declared.every_us
             if self._store.write(lambda tx, n=name, e=every: pass_take(tx, n, e)):  # type: ignore[misc]
                 self._evaluate(pipeline, declared, rule)
                 done += 1
         return done
 
     def _evaluate(self, pipeline: str, declared: DeclaredAlertRule, rule: Rule) -> None:
-        key = f"{FAILING_RULE}:{pipeline}:{rule.name}"
+        owner = pipeline if rule.name in self._shared else ""
+        key = f"{FAILING_RULE}:{owner and owner + ':'}{rule.name}"
         try:
             value = declared.function(self._client)
-            measured = [] if value is None else [_measurement(pipeline, rule, float(value))]
+            measured = [] if value is None else [_measurement(pipeline, owner, rule, float(value))]
         except StoreError:
             raise
         except Exception as error:
@@ -83,7 +90,7 @@ class CustomRules:
             return
 
         def body(tx: Tx) -> None:
-            own = _own_keys(pipeline, rule, key)
+            own = _own_keys(pipeline, rule)
             now, known = tx.now(), conditions_read(tx)
             known = {one: at for one, at in known.items() if alert_key(one) in own}
             found = evaluate([rule], measured, known, now)
@@ -93,16 +100,19 @@ class CustomRules:
         self._store.write(body)
 
 
-def _own_keys(pipeline: str, rule: Rule, failing: str) -> frozenset[str]:
-    """Return the keys of a rule's alerts, also those without pipeline of earlier releases."""
-    old = f"{rule.name}:pipeline:0"
-    return frozenset({f"{old}:{pipeline}", old, failing, f"{FAILING_RULE}:{rule.name}"})
+def _own_keys(pipeline: str, rule: Rule) -> frozenset[str]:
+    """Return the keys of a rule's alerts, with and without its pipeline.
+
+    Those of the other form are from before its name was shared, or no longer was.
+    """
+    key, failing = f"{rule.name}:pipeline:0", f"{FAILING_RULE}:{rule.name}"
+    return frozenset({key, f"{key}:{pipeline}", failing, f"{FAILING_RULE}:{pipeline}:{rule.name}"})
 
 
 def _apply(
     tx: Tx, found: Evaluation, known: Mapping[str, int], opened: Mapping[str, tuple[str, int]]
 ) -> None:
-    """Open and resolve alerts; those of earlier releases, and of a function that failed, end."""
+    """Open and resolve alerts; those under former keys, and of a function that failed, end."""
     since = {key for key, at in known.items() if at <= tx.now()}
     begun = [(key, rule) for key, rule in found.held.items() if key not in since]
     ended = [key for key in known if key not in found.held or key not in since]
@@ -149,10 +159,10 @@ def _rule(declared: DeclaredAlertRule) -> Rule:
     )
 
 
-def _measurement(pipeline: str, rule: Rule, value: float) -> Measurement:
+def _measurement(pipeline: str, owner: str, rule: Rule, value: float) -> Measurement:
     return Measurement(
         metric=CUSTOM, value=value, subject_kind="pipeline", name=pipeline, pipeline=pipeline,
-        key=pipeline, facts={"rule": rule.name},
+        key=owner, facts={"rule": rule.name},
     )  # fmt: skip
 
 

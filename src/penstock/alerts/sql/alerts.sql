@@ -287,7 +287,34 @@ UPDATE alert_notices SET origin = channel, channel = :fallback
 WHERE channel = :channel AND state = 'waiting' AND origin IS NULL
     AND kind NOT IN ('test', 'recovered')
     AND (created_at <= {{now}} - :after_us OR created_at > {{now}} + :after_us)
-    AND EXISTS (SELECT 1 FROM alert_channels h WHERE h.name = :channel AND h.until_at <= {{now}});
+    AND EXISTS (SELECT 1 FROM alert_channels h WHERE h.name = :channel AND h.until_at <= {{now}})
+RETURNING notice_id;
+
+-- name: alert_notices_alerts
+-- The alerts of notices.
+-- scope: system (alert sender)
+SELECT notice_id, alert_id FROM alert_notice_items WHERE notice_id {{any ids}}
+ORDER BY notice_id, alert_id;
+
+-- name: alert_notice_copy
+-- Add an empty copy of a notice for each of its alerts.
+-- scope: system (alert sender)
+INSERT INTO alert_notices (channel, origin, kind, grouping, created_at, last_error)
+SELECT n.channel, n.origin, n.kind, n.grouping, n.created_at, n.last_error
+FROM alert_notices n JOIN alert_notice_items i ON i.notice_id = n.notice_id
+WHERE n.notice_id = :notice_id RETURNING notice_id;
+
+-- name: alert_notice_items_split
+-- Give each alert of a notice to one of its copies.
+-- scope: system (alert sender)
+-- batch: alert_id bigint, copy_id bigint
+UPDATE alert_notice_items SET notice_id = batch.copy_id FROM {{batch}}
+WHERE alert_notice_items.notice_id = :notice_id AND alert_notice_items.alert_id = batch.alert_id;
+
+-- name: alert_notice_delete
+-- Delete a notice whose copies replace it.
+-- scope: system (alert sender)
+DELETE FROM alert_notices WHERE notice_id = :notice_id;
 
 -- name: alert_notices_give_up
 -- Abandon notices that have waited too long.

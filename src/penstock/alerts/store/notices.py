@@ -156,10 +156,35 @@ def notice_failed(tx: Tx, notice: LeasedNotice, error: str, delay_us: int) -> Ch
     return None if row is None else ChannelHealth(int(row[0]), row[1])
 
 
-def notices_move(tx: Tx, channel: str, fallback: str, after_us: int) -> int:
-    """Move notices that have waited for a failing channel to its fallback; return their number."""
+def notices_move(
+    tx: Tx, channel: str, fallback: str, after_us: int, *, is_per_alert: bool = False
+) -> int:
+    """Move notices that have waited for a failing channel to its fallback; return their number.
+
+    is_per_alert: the fallback gets a notice for each alert, so that each has its own result.
+    """
     params = {"channel": channel, "fallback": fallback, "after_us": after_us}
-    return tx.run("alert_notices_move", params)
+    moved = sorted(int(row[0]) for row in tx.rows("alert_notices_move", params))
+    if is_per_alert and moved:
+        _split(tx, moved)
+    return len(moved)
+
+
+def _split(tx: Tx, ids: Sequence[int]) -> None:
+    """Replace notices by one for each alert, and all later ones, so that they keep their order."""
+    alerts: dict[int, list[int]] = {}
+    for notice_id, alert_id in tx.rows("alert_notices_alerts", {"ids": list(ids)}):
+        alerts.setdefault(notice_id, []).append(alert_id)
+    first_id = min((one for one, found in alerts.items() if len(found) > 1), default=None)
+    if first_id is None:
+        return
+    for notice_id, found in sorted(alerts.items()):
+        if notice_id < first_id:
+            continue
+        params = {"notice_id": notice_id}
+        copies = sorted(int(row[0]) for row in tx.rows("alert_notice_copy", params))
+        tx.run("alert_notice_items_split", params, list(zip(found, copies, strict=True)))
+        tx.run("alert_notice_delete", params)
 
 
 def notices_give_up(tx: Tx, after_us: int) -> list[str]:
