@@ -21,6 +21,7 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.ids import decode
 from penstock.flows.ladder.ladder import SchedulerFallback, SelfHeal
 from penstock.flows.orchestrator import record_unadvanced
+from penstock.flows.store import adopt
 from penstock.recovery import backfiller
 from penstock.recovery.records import BackfillRequest
 from penstock.runs import sweeper
@@ -194,6 +195,13 @@ def unfitting(harness: Harness) -> None:
     publish_to_feed(harness, Binder(harness.store, jitter=lambda: 0.0, threads=0), {"days": 3})
 
 
+def unowned(harness: Harness) -> None:
+    """Let a changed declaration still count the rows of several customers."""
+    (key,) = harness.column("SELECT pipeline FROM pipelines WHERE name = 'nightly'")
+    alert = adopt._unowned(key, "nightly", ["orders"], "Its needs (orders) count all rows.")
+    harness.write(lambda tx: alert_open(tx, alert))
+
+
 def expired(harness: Harness) -> None:
     """Let a run expire."""
     harness.client.runs.submit(Submission(pipeline="nightly", customer="acme", expires_after="1m"))
@@ -284,6 +292,7 @@ SCENES: dict[str, Callable[[Harness], Any]] = {
     "gate_wait": lambda h: gate(h, 150),
     "items_without_code": lambda h: items(h, has_code=False),
     "monitor_stopped": stopped,
+    "needs_unowned": unowned,
     "outbox_unpublishable": outbox,
     "output_missing": output,
     "phase_incomplete": incomplete,

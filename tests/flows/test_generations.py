@@ -15,6 +15,7 @@ from penstock.db.store import Store, Tx
 from penstock.flows.records import CompletionReport, FlowRequest
 from penstock.flows.rows import FlowFilter, FlowRow
 from penstock.flows.store.flows import flow_list
+from penstock.pipelines.partition import DeclaredPartition, text
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import AttemptFailure
 from penstock.runs.rows import HeldRun
@@ -163,11 +164,17 @@ class TestOwner:
 
 
 class TestRepeatedReports:
-    """A completion reported again after its flow ended opens no generation."""
+    """A completion reported again after its flow completed opens no generation."""
 
     @pytest.fixture
     def stage(self, store: Store, clock: VirtualClock) -> Stage:
-        made = Pipeline("nba", partition=day("day", repeats=True), warehouse="w")
+        return self.staged(store, clock, day("day"))
+
+    def staged(
+        self, store: Store, clock: VirtualClock, partition: DeclaredPartition | None
+    ) -> Stage:
+        options: Any = {} if partition is None else {"partition": partition}
+        made = Pipeline("nba", warehouse="w", **options)
         raw = made.phase("raw")
         raw.external("far")
         made.phase("analytics", after=raw).processor("an")(work)
@@ -188,9 +195,34 @@ class TestRepeatedReports:
         stage.clock.advance(9 * MINUTE)
         assert self.report(stage) == "known"
         assert stage.sql("SELECT generation, state FROM flows") == [(1, "COMPLETE")]
+        (flow,) = stage.client.flows.list().items
+        journal = stage.client.flows.get(flow.flow_id).journal
+        assert [one.action for one in journal].count("report_repeated") == 1, "it is visible"
         stage.clock.advance(2 * MINUTE)
         assert self.report(stage) == "opened", "the time has passed"
         assert self.report(stage) == "known"
+
+    @pytest.mark.parametrize("partition", [None, text("day"), day("day", repeats=True)])
+    def test_partitions_that_may_repeat(
+        self, store: Store, clock: VirtualClock, partition: DeclaredPartition | None
+    ) -> None:
+        stage = self.staged(store, clock, partition)
+        for _ in range(3):
+            assert self.report(stage) == "opened"
+            clock.advance(4 * MINUTE)
+
+    def test_after_a_cancelled_flow(self, stage: Stage) -> None:
+        made = CompletionReport(pipeline="nba", processor="far", partition=DAY, customer="acme")
+        opened = stage.client.flows.complete(made)
+        assert opened.flow_id is not None
+        stage.client.flows.cancel(opened.flow_id, reason="bad input")
+        stage.clock.advance(2 * MINUTE)
+        assert stage.client.flows.complete(made).outcome == "opened"
+
+    def test_after_a_failed_flow(self, stage: Stage) -> None:
+        assert self.report(stage) == "opened"
+        stage.sql("UPDATE flows SET state = 'FAILED'")
+        assert self.report(stage) == "opened"
 
     @pytest.mark.parametrize(
         "other",

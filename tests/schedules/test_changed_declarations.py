@@ -62,6 +62,29 @@ class TestCustomers:
             harness.client.register([fixed])
             assert digest(harness) == fixed.digest
 
+    def test_needs_that_were_accepted_before(
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An earlier release accepted them: another change passes with an alert until a repair."""
+        harness.client.register([declare()])
+        for customer in ("acme", "bravo"):
+            harness.config(customer, pipeline_template="sales", schedule_cron=DAILY)
+        with monkeypatch.context() as patched:
+            patched.setattr("penstock.pipelines.store.check_change", lambda *_: None)
+            harness.client.register([declare(ORDERS)])
+        grown = declare(ORDERS, phases=3)
+        harness.client.register([grown])
+        assert digest(harness) == grown.digest
+        (alert,) = harness.client.alerts.list().items
+        assert (alert.rule, alert.pipeline, alert.detail["tables"]) == (
+            "needs_unowned", "sales", ["orders"],
+        )  # fmt: skip
+        assert "(orders) count the rows of all customers" in alert.message
+        with pytest.raises(Conflict, match=r"orders, returns"):
+            harness.client.register([declare(ORDERS, same_day("returns"))])
+        harness.client.register([declare(ORDERS, customer_column="c")])
+        assert [one.state for one in harness.client.alerts.list().items] in ([], ["resolved"])
+
     def test_the_only_customer_keeps_the_pipeline(self, harness: Harness) -> None:
         """One customer uses it: it is accepted, and the next customer is refused."""
         harness.client.register([declare()])

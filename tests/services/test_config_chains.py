@@ -14,6 +14,7 @@ from penstock.core.records.validation import convert_input
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.attempt_result import AttemptFailure, completed_result, failed
+from penstock.runs.records import Submission
 from penstock.runs.states import RunStatus
 from penstock.runs.store.finish import run_end_many
 from penstock.services.binder import Binder
@@ -157,6 +158,30 @@ def test_a_chain_of_single_processors(stage: Stage, binder: Binder) -> None:
     }  # fmt: skip
     assert (last["processor_name"], last["trigger_source"]) == ("work", "scheduler")
     assert started(stage) == [("second", "acme")]
+
+
+def test_a_completion_that_an_old_publisher_sent(
+    stage: Stage, binder: Binder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release before publishes the internal form; the binder reads the run."""
+    first = Pipeline("first")
+    first.processor("work")(work)
+    stage.client.register([first])
+    for customer in ("acme", "globex"):
+        fields = {
+            "pipeline_template": "after",
+            "event_topic": "first.main.complete",
+            "event_filter": 'attributes.status = "success"',
+        }
+        create_config(stage.client, customer, fields)
+    binder.run_once()
+    stage.client.runs.submit(Submission(pipeline="first", customer="acme"))
+    (held,) = stage.claim().values()
+    end = completed_result(held, status=RunStatus.SUCCESS)
+    stage.write(lambda tx: run_end_many(tx, [end]))
+    monkeypatch.setattr("penstock.services.upkeep.public_messages", lambda _, messages: messages)
+    deliver(stage, binder)
+    assert started(stage) == [("after", "acme")]
 
 
 def test_no_trigger_without_a_flow(stage: Stage, binder: Binder) -> None:

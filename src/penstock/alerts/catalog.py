@@ -58,6 +58,7 @@ EVENT_RULES: Final[Mapping[str, EventRule]] = {
     "gate_wait": EventRule("a gate waits for data", SEVERITIES),
     "items_without_code": EventRule("no process has the code that lists items", ("HIGH",)),
     "monitor_stopped": EventRule("no process has evaluated the rules for a minute", ("CRITICAL",)),
+    "needs_unowned": EventRule("needs count the rows of all customers", ("HIGH",)),
     "optional_missing": EventRule("an optional table is often missing", ("MEDIUM",)),
     "outbox_unpublishable": EventRule("a message cannot be published", ("HIGH",)),
     "output_missing": EventRule("a phase did not produce what it declares", ("MEDIUM", "HIGH")),

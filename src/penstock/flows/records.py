@@ -451,7 +451,8 @@ class CompletionReport(Record):
     """Correlation id of the report; reuse an existing one to continue its trace."""
     execution_id: str | None = None
     """Distinguishes a repeated report from a second execution, however late. Without it, an
-    identical report counts as a repeat while its flow is open, and for ten minutes."""
+    identical report counts as a repeat while its flow is open, and for ten minutes after it if the
+    flow ended COMPLETE or DEGRADED and partitions may not repeat."""
     mode: str | None = field(name="processing_mode", default=None)
     """Mode of the flow; the open flow's mode when omitted."""
     trigger_source: Annotated[str, Meta(max_length=64)] | None = None

@@ -35,6 +35,7 @@ from penstock.services.message_results import (
     nack_of,
     origin_of,
 )
+from penstock.services.public_messages import completions_announced, is_internal
 
 STEP = 200
 FEW = 5
@@ -69,6 +70,9 @@ class ConfigStarts:
         is acked in the transaction that starts them; one that starts many needs several
         transactions.
         """
+        if sub.customer_key == SYSTEM and any(is_internal(one.data) for one in leased):
+            given = leased
+            leased = self._store.read(lambda tx: completions_announced(tx, sub.topic_name, given))
         later: dict[int, LeasedDelivery] = {}
 
         def act(tx: Tx, one: LeasedDelivery) -> int:

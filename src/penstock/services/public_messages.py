@@ -16,6 +16,9 @@ from penstock.alerts.from_rows import alert_record
 from penstock.audit.rows import AlertRow, OutboxMessage
 from penstock.audit.store.alerts import alert_rows
 from penstock.audit.store.journal import SEALS_TOPIC
+from penstock.bus.cloudevents import event_attributes
+from penstock.bus.store.deliveries import LeasedDelivery
+from penstock.core.clock import DAY
 from penstock.core.formatting import id_or_none
 from penstock.core.ids import encode
 from penstock.core.naming import CustomerKey
@@ -29,6 +32,10 @@ RUNS_TOPIC: Final = "penstock.runs"
 ALERTS_TOPIC: Final = "penstock.alerts"
 ENDED_RUN: Final = '{"ended_run":'
 """Beginning of the message about a completed run without a flow (statement `run_finish_many`)."""
+
+
+class _EndedRun(msgspec.Struct):
+    ended_run: int
 
 
 def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMessage]:
@@ -62,6 +69,44 @@ def public_messages(tx: Tx, messages: Sequence[OutboxMessage]) -> list[OutboxMes
         elif payload["alert_id"] in alerts:
             made.append(_with_payload(one, _alert(payload, alerts[payload["alert_id"]])))
     return made
+
+
+def completions_announced(
+    tx: Tx, topic: str, leased: Sequence[LeasedDelivery]
+) -> list[LeasedDelivery]:
+    """Return messages of a system topic; an internal one about a completed run in its public form.
+
+    A publisher of the release before sends those as they are (rolling upgrade).
+    """
+    ended = {one.message_id: run for one in leased if (run := _ended_run(one.data)) is not None}
+    since = min(one.published_at for one in leased) - DAY
+    seen = run_completions(tx, ended.values(), since)
+    made = []
+    for one in leased:
+        found = seen.get(ended.get(one.message_id, -1))
+        if found is None or f"{found.pipeline}.{found.phase}.complete" != topic:
+            made.append(one)
+            continue
+        body = run_completion_message(found)
+        number = int(one.attributes.get("ce-id", one.message_id))
+        attributes = event_attributes(topic, number, one.published_at, body)
+        data = msgspec.json.encode(body)
+        made.append(one._replace(data=data, attributes=attributes | one.attributes))
+    return made
+
+
+def is_internal(data: bytes) -> bool:
+    """Whether a message about a completed run was published in its internal form."""
+    return data.startswith(ENDED_RUN.encode())
+
+
+def _ended_run(data: bytes) -> int | None:
+    if not is_internal(data):
+        return None
+    try:
+        return msgspec.json.decode(data, type=_EndedRun).ended_run
+    except msgspec.DecodeError:
+        return None
 
 
 def _run(payload: dict[str, Any], names: dict[CustomerKey, str]) -> dict[str, Any]:

@@ -53,8 +53,9 @@ def complete(app: App, /, **given: Any) -> None:
 
     The newest open flow of the partition and mode records it and continues with the next phase. If
     no flow is open, the next generation is opened, unless the report repeats one: by its execution
-    id, or, without one, if the same was reported in the last ten minutes. A completion of an
-    unknown processor is stored as a dead letter, and the exit code is 1.
+    id, or, without one, if a COMPLETE or DEGRADED flow recorded the same in the last ten minutes
+    and its partitions may not repeat. A completion of an unknown processor is stored as a dead
+    letter, and the exit code is 1.
     """
     with app.connect() as client:
         hint = ""

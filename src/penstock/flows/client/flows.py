@@ -189,9 +189,11 @@ class Flows:
 
         The newest open flow of its partition and mode receives it; without one, a new flow is
         opened. A repeat is `known`: one with an execution id that was recorded before, in any
-        generation, or, without one, an identical report that the newest flow, if it has ended,
-        recorded in the last ten minutes. To run the partition again, trigger it, or report a new
-        execution id. A report for an unknown processor becomes a dead letter.
+        generation, or, without one, an identical report that the newest flow, if it ended COMPLETE
+        or DEGRADED, recorded in the last ten minutes; not if its partitions may repeat (none
+        declared, text, or `repeats`). The flow's journal shows it as `report_repeated`. To run the
+        partition again, trigger it, or report a new execution id. A report for an unknown processor
+        becomes a dead letter.
         """
         return self.record(report_of(report))
 
@@ -212,7 +214,8 @@ class Flows:
                     flow_id=None,
                     dead_letter_id=encode("dl", report_dead_letter(tx, customer, report)),
                 )
-            check_partition(partition_rule_of(info.definition), report.partition)
+            rule = partition_rule_of(info.definition)
+            check_partition(rule, report.partition)
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
             flow = flow_find(tx, customer, info.pipeline_key, report.partition, report.mode)
             if flow is None or not flow.is_open:
@@ -233,7 +236,9 @@ class Flows:
                 before = completion_recorded_in(tx, params)
                 if before is not None:
                     return _receipt(before, is_new=False, opened=False)
-            elif flow is not None and is_repeated(tx, flow, report):
+            elif flow is not None and is_repeated(tx, flow, report, rule):
+                repeat = report_journal_entry(flow, row.phase, report, who, is_repeat=True)
+                journal_append_many(tx, [repeat])
                 return _receipt(flow.flow_id, is_new=False, opened=False)
             opened = flow is None or not flow.is_open
             if flow is None or opened:

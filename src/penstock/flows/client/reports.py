@@ -14,6 +14,7 @@ from penstock.core.clock import MINUTE
 from penstock.core.naming import CustomerKey, ProcessorKey
 from penstock.db.store import Tx
 from penstock.entities.store import report_put
+from penstock.flows.cascade import FlowState
 from penstock.flows.client.requests import ProcessorReport, entity_report
 from penstock.flows.rows import FlowRow, NewCompletion
 from penstock.flows.store.logs import (
@@ -21,17 +22,26 @@ from penstock.flows.store.logs import (
     execution_log_report,
     report_details,
 )
+from penstock.pipelines.partition import PartitionKind, PartitionRule
 from penstock.runs.store.finish import run_cancel_waiting
 
 REPEATED_WITHIN: Final = 10 * MINUTE
-"""Time in which an identical report without an execution id repeats one of an ended flow: a sender
-that lost the reply tries again within minutes.
+"""Time in which an identical report without an execution id repeats one of a completed flow: a
+sender that lost the reply tries again within minutes.
 """
 
 
-def is_repeated(tx: Tx, flow: FlowRow, report: ProcessorReport) -> bool:
-    """Whether an ended flow has just recorded the same report; the caller holds its partition."""
+def is_repeated(tx: Tx, flow: FlowRow, report: ProcessorReport, rule: PartitionRule | None) -> bool:
+    """Whether a completed flow has just recorded the same report; the caller holds its partition.
+
+    After a flow that failed or was cancelled, the report is about a second attempt. A partition of
+    a pipeline without a rule, by text or with `repeats` may be processed again at any time.
+    """
+    if rule is None or rule.kind is PartitionKind.TEXT or rule.repeats:
+        return False
     since = tx.now() - REPEATED_WITHIN
+    if flow.state not in (FlowState.COMPLETE, FlowState.DEGRADED):
+        return False
     if flow.ended_at is None or flow.ended_at < since:
         return False
     digest = _digest(report)
@@ -91,8 +101,10 @@ def report_changes(
     )
 
 
-def report_journal_entry(flow: FlowRow, phase: str, report: ProcessorReport, who: str) -> Entry:
-    """Convert a report to a journal entry."""
+def report_journal_entry(
+    flow: FlowRow, phase: str, report: ProcessorReport, who: str, *, is_repeat: bool = False
+) -> Entry:
+    """Convert a report, or a repeat that changes nothing, to a journal entry."""
     detail = {
         "phase": phase,
         "processor": report.processor,
@@ -104,7 +116,8 @@ def report_journal_entry(flow: FlowRow, phase: str, report: ProcessorReport, who
         "digest": _digest(report),
     }
     text = json.dumps(detail, sort_keys=True)
-    return Entry("flow", flow.flow_id, flow.customer_key, "reported", who, None, report.status,
+    action, state = ("report_repeated", None) if is_repeat else ("reported", report.status)
+    return Entry("flow", flow.flow_id, flow.customer_key, action, who, None, state,
                  None, None, text)  # fmt: skip
 
 
