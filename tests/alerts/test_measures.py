@@ -184,6 +184,23 @@ def test_low_quality_of_many(harness: Harness, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+def test_quality_is_read_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No completion is compared with all others; the number that is read is bounded."""
+    plan = plan_of(harness.store, "measure_quality", since=1, bound=10, read_bound=9)
+    assert "SubPlan" not in plan
+    assert plan.count("CORRELATED") == 0
+    (acme,) = customers(harness, "acme")
+    for flow, quality in enumerate((0.2, 0.3, 0.4), 1):
+        end_phase(harness, acme, flow, quality)
+        harness.sql(f"UPDATE phase_completion_log SET partition = 'p{flow}' WHERE flow_id = {flow}")
+        harness.clock.advance(SECOND)
+    found = measured(harness, "quality_loss_percent")
+    assert [round(one.value) for one in found] == [80]
+    monkeypatch.setattr(flow_measures, "COMPLETIONS_BOUND", 2)
+    found = measured(harness, "quality_loss_percent")
+    assert [round(one.value) for one in found] == [70]
+
+
 def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
     """The alert counts the same runs as the overview: also those that have not started."""
     made = Pipeline("daily")
@@ -215,7 +232,7 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
         ("measure_failed_deliveries", {"delivery_failures_of_subscription"}),
         (
             "measure_quality",
-            {"phase_completion_log_imperfect"},
+            {"phase_completion_log_by_time", "phase_completion_log_imperfect"},
         ),
         (
             "measure_limit_waits", {"limit_tickets_in_line"},
@@ -224,6 +241,7 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
 )  # fmt: skip
 def test_plans(harness: Harness, name: str, indexes: set[str]) -> None:
     """Measurements read tables that grow by index alone."""
-    plan = plan_of(harness.store, name, now=harness.clock.now(), since=1, bound=10, recent_bound=9)
+    plan = plan_of(harness.store, name, now=harness.clock.now(), since=1, bound=10, recent_bound=9,
+                   read_bound=9)  # fmt: skip
     assert all(index in plan for index in indexes), plan
     assert "Seq Scan" not in plan.replace("Seq Scan on subscriptions", ""), plan

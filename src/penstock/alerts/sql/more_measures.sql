@@ -92,21 +92,22 @@ WHERE s.due_at IS NOT NULL AND coalesce(s.ended_at, s.due_at + 1) > s.due_at;
 
 -- name: measure_quality
 -- The lowest quality below 1 of each phase and customer among the flows in which the phase ended since
--- a time, the lowest first. A newer flow of the same partition replaces an older one.
+-- a time, the lowest first. A newer flow of the same partition replaces an older one. Reads the last
+-- completions once, up to a bound, and none if no phase ended below 1.
 -- scope: system (alert evaluator)
 SELECT p.pipeline, l.name, p.phase, p.overall_quality, p.partition, p.customer, c.customer_id
 FROM (SELECT q.pipeline, q.phase, q.overall_quality, q.partition, q.customer,
         row_number() OVER (PARTITION BY q.pipeline, q.phase, q.customer
             ORDER BY q.overall_quality, q.completion_id) AS place
-    FROM phase_completion_log q
-    -- A count, because a join would read the whole log.
-    WHERE q.inserted_at >= :since AND q.overall_quality < 1 AND (
-        SELECT count(*) FROM phase_completion_log n
-        WHERE n.customer = q.customer AND n.pipeline = q.pipeline AND n.phase = q.phase
-            AND n.completed_at >= :since AND n.completion_id > q.completion_id
-            -- By the index of the phase: a partition may have many flows.
-            AND n.partition || '' = q.partition AND n.mode = q.mode
-            AND n.overall_quality IS NOT NULL) = 0) AS p
+    FROM (SELECT n.*, row_number() OVER (
+            PARTITION BY n.customer, n.pipeline, n.phase, n.partition, n.mode
+            ORDER BY n.completion_id DESC) AS age
+        FROM (SELECT completion_id, customer, pipeline, phase, partition, mode, overall_quality
+            FROM phase_completion_log WHERE inserted_at >= :since
+            ORDER BY inserted_at DESC LIMIT :read_bound) AS n
+        WHERE n.overall_quality IS NOT NULL AND EXISTS (SELECT 1 FROM phase_completion_log i
+            WHERE i.inserted_at >= :since AND i.overall_quality < 1)) AS q
+    WHERE q.age = 1 AND q.overall_quality < 1) AS p
 JOIN pipelines l ON l.pipeline = p.pipeline JOIN customers c ON c.customer = p.customer
 WHERE p.place = 1 ORDER BY p.overall_quality, p.pipeline, p.phase, p.customer LIMIT :bound;
 
