@@ -290,10 +290,10 @@ UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission 
 RETURNING run_id;
 
 -- name: limit_run_alive
--- Runs that have not ended, and whether they can use a grant now: about to start, or running.
--- Locked, so that a run that is being requeued is either visible here or finds its grant.
+-- Runs that have not ended and are not paused, and whether they can use a grant now: about to start,
+-- or running. Locked, so that a run that is being requeued is either visible here or finds its grant.
 -- scope: system (grants serve all customers)
-SELECT run_id, admission IN (0, 1, 9) FROM runs WHERE run_id {{any ids}}
+SELECT run_id, admission IN (0, 1, 9) FROM runs WHERE run_id {{any ids}} AND admission <> 2
 ORDER BY run_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: limit_run_granted

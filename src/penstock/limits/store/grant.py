@@ -9,7 +9,7 @@ waiting costs seconds, not a whole lease.
 A run that is snoozed keeps its ticket until it uses the slot or ends: a slot granted to it is lost
 if no worker executes the run soon, and its ticket may expire first. The ticket then cannot be
 granted, but its place and the time of its first request are there when the run requests the slot
-again.
+again. The ticket of a run that is paused is dropped, so that the pause is not counted as a wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SNOOZED_HOLD_US: Final = MINUTE
 RUNNING_HOLD_US: Final = 4 * MINUTE
 """How much longer it is reserved if the run is running and has not reached the slot yet."""
 KEPT_US: Final = 5 * MINUTE
-"""Interval between checks whether the run of a kept ticket has ended."""
+"""Interval between checks whether the run of a kept ticket has ended or is paused."""
 KEEPS_TICKET: Final = 0
 """No ticket: that of a snoozed run is kept until the run uses the slot."""
 TICKET_PAGE: Final = 64
