@@ -123,6 +123,12 @@ def test_no_limit_hides_another(harness: Harness, monkeypatch: pytest.MonkeyPatc
         "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
         f"asked_at, until_at) VALUES ({ids['calm']}, 0, 'b', 'h', 'r', 1, {now - HOUR}, {now})"
     )
+    for name in ("calm", "idle"):  # kept tickets do not wait
+        harness.sql(
+            "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
+            "asked_at, until_at, kept_until) "
+            f"VALUES ({ids[name]}, 0, '', 'h', 'kept', 1, {now - 2 * HOUR}, {now}, {now + HOUR})"
+        )
     found = measured(harness, "limit_wait_minutes")
     assert {(one.name, one.value, one.facts["waiting"]) for one in found} == {
         ("busy", 1, 10), ("calm", 60, 3),
@@ -235,7 +241,7 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
             {"phase_completion_log_by_time", "phase_completion_log_imperfect"},
         ),
         (
-            "measure_limit_waits", {"limit_tickets_in_line"},
+            "measure_limit_waits", {"limit_tickets_waiting"},
         ),
     ],
 )  # fmt: skip

@@ -170,6 +170,7 @@ JOIN pipelines l ON l.pipeline = o.pipeline;
 
 -- name: measure_limit_waits
 -- For each limit in use: since when runs and other requests have waited, the first of each queue.
+-- The kept ticket of a run that cannot use a slot is no wait.
 -- scope: system (alert evaluator)
 WITH RECURSIVE of_runs (id) AS (
     SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting ORDER BY w.limit_id LIMIT 1)
@@ -178,10 +179,11 @@ WITH RECURSIVE of_runs (id) AS (
         ORDER BY w.limit_id LIMIT 1)
     FROM of_runs o WHERE o.id IS NOT NULL
 ), of_requests (id) AS (
-    SELECT (SELECT t.limit_id FROM limit_tickets t ORDER BY t.limit_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.limit_id > o.id
+    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.kept_until IS NULL
         ORDER BY t.limit_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.kept_until IS NULL
+        AND t.limit_id > o.id ORDER BY t.limit_id LIMIT 1)
     FROM of_requests o WHERE o.id IS NOT NULL
 )
 SELECT l.limit_id, l.name, l.customer,
@@ -190,7 +192,7 @@ SELECT l.limit_id, l.name, l.customer,
             ORDER BY w.level DESC, w.pass, w.run_id LIMIT :bound) AS s),
     (SELECT {{pg:CAST(json_agg}}{{lite:json_group_array}}(s.asked_at){{pg: AS text)}}
         FROM (SELECT t.asked_at FROM limit_tickets t WHERE t.limit_id = l.limit_id
-            ORDER BY t.ticket LIMIT :bound) AS s)
+            AND t.kept_until IS NULL ORDER BY t.ticket LIMIT :bound) AS s)
 FROM (SELECT id FROM of_runs UNION SELECT id FROM of_requests) AS o
 JOIN limits l ON l.limit_id = o.id;
 
