@@ -207,8 +207,10 @@ def test_quality_is_read_once(harness: Harness, monkeypatch: pytest.MonkeyPatch)
     assert [round(one.value) for one in found] == [70]
 
 
-def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
-    """The alert counts the same runs as the overview: also those that have not started."""
+def test_runs_that_never_start_miss_their_sla(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert counts runs that have not started, except paused ones and those of earlier days."""
     made = Pipeline("daily")
     made.processor("x")(work)
     harness.client.register([made])
@@ -224,6 +226,12 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
     evaluate(harness)
     (alert,) = harness.client.alerts.list(rule="sla_breaches").items
     assert alert.message == "12 runs missed their SLA since midnight UTC"
+    harness.sql("UPDATE runs SET admission = 2 WHERE run_id IN (SELECT min(run_id) FROM runs)")
+    assert [one.value for one in measured(harness, "sla_breaches_today")] == [11]
+    monkeypatch.setattr(measures, "BOUND", 5)
+    assert [one.value for one in measured(harness, "sla_breaches_today")] == [5]
+    harness.clock.advance(DAY)
+    assert [one.value for one in measured(harness, "sla_breaches_today")] == [0]
 
 
 @pytest.mark.parametrize(
@@ -243,6 +251,7 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
         (
             "measure_limit_waits", {"limit_tickets_waiting"},
         ),
+        ("measure_sla_breaches", {"runs_by_deadline"}),
     ],
 )  # fmt: skip
 def test_plans(harness: Harness, name: str, indexes: set[str]) -> None:
