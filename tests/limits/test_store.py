@@ -202,10 +202,10 @@ class TestCapacity:
                 "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
                 f"asked_at, until_at, kept_until) VALUES {rows}"
             )
-            store.write(lambda tx, text=text: tx._connection.execute(text))  # type: ignore[attr-defined, misc]
+            store.write(lambda tx, text=text: tx._connection.execute(text))  # type: ignore[misc]
         params = {"limit_id": harness.id, "after": 0, "n": TICKET_PAGE}
-        rows = store.read(lambda tx: tx.rows("limit_tickets_next", params))
-        requests = [row[4] for row in rows]
+        found = store.read(lambda tx: tx.rows("limit_tickets_next", params))
+        requests = [row[4] for row in found]
         assert len(requests) == TICKET_PAGE + 1
         assert requests[-1] == "next"
         assert all(request.startswith(f"kept {clock.now()} ") for request in requests[:-1])

@@ -204,7 +204,7 @@ def test_the_ticket_of_an_ended_run_is_dropped(store: Store, clock: VirtualClock
 def test_a_pause_is_not_counted_as_a_wait(
     store: Store, clock: VirtualClock, *, is_free: bool
 ) -> None:
-    """A run that was paused requests its slot anew, whether the limit was free meanwhile or not."""
+    """A run that was paused has its whole timeout again, whether the limit was free or not."""
     other = limits.slot("x", capacity=1, lease="4h").acquire()
     stage = Stage(store, clock, timeout="30m")
     stage.work()
