@@ -123,6 +123,12 @@ def test_no_limit_hides_another(harness: Harness, monkeypatch: pytest.MonkeyPatc
         "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
         f"asked_at, until_at) VALUES ({ids['calm']}, 0, 'b', 'h', 'r', 1, {now - HOUR}, {now})"
     )
+    for name in ("calm", "idle"):  # kept tickets do not wait
+        harness.sql(
+            "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
+            "asked_at, until_at, kept_until) "
+            f"VALUES ({ids[name]}, 0, '', 'h', 'kept', 1, {now - 2 * HOUR}, {now}, {now + HOUR})"
+        )
     found = measured(harness, "limit_wait_minutes")
     assert {(one.name, one.value, one.facts["waiting"]) for one in found} == {
         ("busy", 1, 10), ("calm", 60, 3),
@@ -184,8 +190,27 @@ def test_low_quality_of_many(harness: Harness, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
-    """The alert counts the same runs as the overview: also those that have not started."""
+def test_quality_is_read_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No completion is compared with all others; the number that is read is bounded."""
+    plan = plan_of(harness.store, "measure_quality", since=1, bound=10, read_bound=9)
+    assert "SubPlan" not in plan
+    assert plan.count("CORRELATED") == 0
+    (acme,) = customers(harness, "acme")
+    for flow, quality in enumerate((0.2, 0.3, 0.4), 1):
+        end_phase(harness, acme, flow, quality)
+        harness.sql(f"UPDATE phase_completion_log SET partition = 'p{flow}' WHERE flow_id = {flow}")
+        harness.clock.advance(SECOND)
+    found = measured(harness, "quality_loss_percent")
+    assert [round(one.value) for one in found] == [80]
+    monkeypatch.setattr(flow_measures, "COMPLETIONS_BOUND", 2)
+    found = measured(harness, "quality_loss_percent")
+    assert [round(one.value) for one in found] == [70]
+
+
+def test_runs_that_never_start_miss_their_sla(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert counts runs that have not started, except paused ones and those of earlier days."""
     made = Pipeline("daily")
     made.processor("x")(work)
     harness.client.register([made])
@@ -201,6 +226,12 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
     evaluate(harness)
     (alert,) = harness.client.alerts.list(rule="sla_breaches").items
     assert alert.message == "12 runs missed their SLA since midnight UTC"
+    harness.sql("UPDATE runs SET admission = 2 WHERE run_id IN (SELECT min(run_id) FROM runs)")
+    assert [one.value for one in measured(harness, "sla_breaches_today")] == [11]
+    monkeypatch.setattr(measures, "BOUND", 5)
+    assert [one.value for one in measured(harness, "sla_breaches_today")] == [5]
+    harness.clock.advance(DAY)
+    assert [one.value for one in measured(harness, "sla_breaches_today")] == [0]
 
 
 @pytest.mark.parametrize(
@@ -215,15 +246,17 @@ def test_runs_that_never_start_miss_their_sla(harness: Harness) -> None:
         ("measure_failed_deliveries", {"delivery_failures_of_subscription"}),
         (
             "measure_quality",
-            {"phase_completion_log_imperfect"},
+            {"phase_completion_log_by_time", "phase_completion_log_imperfect"},
         ),
         (
-            "measure_limit_waits", {"limit_tickets_in_line"},
+            "measure_limit_waits", {"limit_tickets_waiting"},
         ),
+        ("measure_sla_breaches", {"runs_by_deadline"}),
     ],
 )  # fmt: skip
 def test_plans(harness: Harness, name: str, indexes: set[str]) -> None:
     """Measurements read tables that grow by index alone."""
-    plan = plan_of(harness.store, name, now=harness.clock.now(), since=1, bound=10, recent_bound=9)
+    plan = plan_of(harness.store, name, now=harness.clock.now(), since=1, bound=10, recent_bound=9,
+                   read_bound=9)  # fmt: skip
     assert all(index in plan for index in indexes), plan
     assert "Seq Scan" not in plan.replace("Seq Scan on subscriptions", ""), plan

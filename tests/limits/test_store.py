@@ -9,7 +9,7 @@ from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.db.store import Store
 from penstock.limits.rules import LimitSettings
-from penstock.limits.store.grant import TICKET_US, limit_grant
+from penstock.limits.store.grant import TICKET_PAGE, TICKET_US, limit_grant
 from penstock.limits.store.limits import (
     limit_alter,
     limit_declare,
@@ -36,6 +36,7 @@ from penstock.limits.store.rows import (
     Release,
 )
 from penstock.testing.clock import VirtualClock
+from tests.kits.plans import plan_of
 
 
 class LimitHarness:
@@ -187,6 +188,32 @@ class TestCapacity:
         assert served.brokers == {"a"}
         assert harness.holders == [f"r{n:03}" for n in range(150)]
         assert harness.queue[0] == "r150"
+
+    def test_kept_tickets_are_not_read(self, store: Store, clock: VirtualClock) -> None:
+        """A grant reads only tickets that wait, and kept ones that are due, up to a page."""
+        harness = LimitHarness(store, clock, capacity=1)
+        harness.ask("first", "next")
+        for kept_until, count in ((clock.now(), 100), (clock.now() + 1, 300)):
+            rows = ", ".join(
+                f"({harness.id}, 0, '', 'h', 'kept {kept_until} {n}', 1, 1, 1, {kept_until})"
+                for n in range(count)
+            )
+            text = (
+                "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
+                f"asked_at, until_at, kept_until) VALUES {rows}"
+            )
+            store.write(lambda tx, text=text: tx._connection.execute(text))  # type: ignore[misc]
+        params = {"limit_id": harness.id, "after": 0, "n": TICKET_PAGE}
+        found = store.read(lambda tx: tx.rows("limit_tickets_next", params))
+        requests = [row[4] for row in found]
+        assert len(requests) == TICKET_PAGE + 1
+        assert requests[-1] == "next"
+        assert all(request.startswith(f"kept {clock.now()} ") for request in requests[:-1])
+        plan = plan_of(store, "limit_tickets_next", **params, now=clock.now())
+        assert "limit_tickets_waiting" in plan
+        assert "limit_tickets_kept" in plan
+        harness.ask("last")
+        assert len(store.read(lambda tx: tx.rows("limit_tickets_next", params))) == 100 - 64 + 2
 
 
 class TestAcrossBrokers:

@@ -16,6 +16,7 @@ from penstock.limits.store.rows import GrantInput, LeaseRequest
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.rows import RunRow
+from penstock.runs.store.admission import pauses_apply
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
@@ -197,6 +198,36 @@ def test_the_ticket_of_an_ended_run_is_dropped(store: Store, clock: VirtualClock
     stage.idle(5)
     assert stored(store, "limit_tickets") == 0
     other.release()
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_pause_is_not_counted_as_a_wait(
+    store: Store, clock: VirtualClock, *, is_free: bool
+) -> None:
+    """A run that was paused has its whole timeout again, whether the limit was free or not."""
+    other = limits.slot("x", capacity=1, lease="4h").acquire()
+    stage = Stage(store, clock, timeout="30m")
+    stage.work()
+    pauses(store, "INSERT INTO pauses VALUES ('all', 0, 1, 'ada', '')")
+    if is_free:
+        other.release()
+    stage.idle(60)
+    stage.idle(6)
+    assert stored(store, "limit_tickets") == 0
+    if is_free:
+        other = limits.slot("x", capacity=1, lease="1h").acquire()
+    pauses(store, "DELETE FROM pauses")
+    assert stage.work() == 0
+    assert run_of(store, stage.run_id).state == "PENDING"
+    other.release()
+    assert stage.work() == 1
+    assert run_of(store, stage.run_id).state == "COMPLETED"
+
+
+def pauses(store: Store, text: str) -> None:
+    """Change the pauses, and apply them to the runs."""
+    store.write(lambda tx: tx._connection.execute(text))  # type: ignore[attr-defined]
+    store.write(pauses_apply)
 
 
 def test_a_deleted_run_is_not_granted_a_slot(store: Store, clock: VirtualClock) -> None:

@@ -98,12 +98,16 @@ FROM runs r WHERE r.admission = 9;
 SELECT final_state, sum(runs) FROM run_sums WHERE hour_at >= :since GROUP BY final_state;
 
 -- name: measure_sla_breaches
--- Runs that missed their SLA: those that ended since midnight, and live ones up to a bound, among them
--- those that have not started. The overview shows the same sum.
+-- Runs that missed their SLA: those that ended since midnight, and live ones whose SLA passed since
+-- midnight, among them those that have not started. Paused runs do not count. Reads the live runs
+-- whose SLA passed last, up to a bound.
 -- scope: system (alert evaluator)
 SELECT (SELECT coalesce(sum(sla_breaches), 0) FROM run_sums WHERE hour_at >= :since)
-    + (SELECT count(*) FROM (SELECT 1 FROM runs r WHERE r.sla_us IS NOT NULL
-        AND {{live_breach_us}} > 0 LIMIT :bound) AS b);
+    + (SELECT count(*) FROM (SELECT slot, sla_us, started_at FROM runs
+            WHERE sla_us IS NOT NULL AND admission <> 2
+                AND slot + sla_us >= :since AND slot + sla_us < {{now}}
+            ORDER BY slot + sla_us DESC LIMIT :bound) AS r
+        WHERE {{live_breach_us}} > 0);
 
 -- name: measure_subscriptions
 -- For each subscription that is not paused: acks and nacks since the start of an hour, and its

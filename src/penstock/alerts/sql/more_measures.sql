@@ -92,21 +92,22 @@ WHERE s.due_at IS NOT NULL AND coalesce(s.ended_at, s.due_at + 1) > s.due_at;
 
 -- name: measure_quality
 -- The lowest quality below 1 of each phase and customer among the flows in which the phase ended since
--- a time, the lowest first. A newer flow of the same partition replaces an older one.
+-- a time, the lowest first. A newer flow of the same partition replaces an older one. Reads the last
+-- completions once, up to a bound, and none if no phase ended below 1.
 -- scope: system (alert evaluator)
 SELECT p.pipeline, l.name, p.phase, p.overall_quality, p.partition, p.customer, c.customer_id
 FROM (SELECT q.pipeline, q.phase, q.overall_quality, q.partition, q.customer,
         row_number() OVER (PARTITION BY q.pipeline, q.phase, q.customer
             ORDER BY q.overall_quality, q.completion_id) AS place
-    FROM phase_completion_log q
-    -- A count, because a join would read the whole log.
-    WHERE q.inserted_at >= :since AND q.overall_quality < 1 AND (
-        SELECT count(*) FROM phase_completion_log n
-        WHERE n.customer = q.customer AND n.pipeline = q.pipeline AND n.phase = q.phase
-            AND n.completed_at >= :since AND n.completion_id > q.completion_id
-            -- By the index of the phase: a partition may have many flows.
-            AND n.partition || '' = q.partition AND n.mode = q.mode
-            AND n.overall_quality IS NOT NULL) = 0) AS p
+    FROM (SELECT n.*, row_number() OVER (
+            PARTITION BY n.customer, n.pipeline, n.phase, n.partition, n.mode
+            ORDER BY n.completion_id DESC) AS age
+        FROM (SELECT completion_id, customer, pipeline, phase, partition, mode, overall_quality
+            FROM phase_completion_log WHERE inserted_at >= :since
+            ORDER BY inserted_at DESC LIMIT :read_bound) AS n
+        WHERE n.overall_quality IS NOT NULL AND EXISTS (SELECT 1 FROM phase_completion_log i
+            WHERE i.inserted_at >= :since AND i.overall_quality < 1)) AS q
+    WHERE q.age = 1 AND q.overall_quality < 1) AS p
 JOIN pipelines l ON l.pipeline = p.pipeline JOIN customers c ON c.customer = p.customer
 WHERE p.place = 1 ORDER BY p.overall_quality, p.pipeline, p.phase, p.customer LIMIT :bound;
 
@@ -169,6 +170,7 @@ JOIN pipelines l ON l.pipeline = o.pipeline;
 
 -- name: measure_limit_waits
 -- For each limit in use: since when runs and other requests have waited, the first of each queue.
+-- The kept ticket of a run that cannot use a slot is no wait.
 -- scope: system (alert evaluator)
 WITH RECURSIVE of_runs (id) AS (
     SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting ORDER BY w.limit_id LIMIT 1)
@@ -177,10 +179,11 @@ WITH RECURSIVE of_runs (id) AS (
         ORDER BY w.limit_id LIMIT 1)
     FROM of_runs o WHERE o.id IS NOT NULL
 ), of_requests (id) AS (
-    SELECT (SELECT t.limit_id FROM limit_tickets t ORDER BY t.limit_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.limit_id > o.id
+    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.kept_until IS NULL
         ORDER BY t.limit_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.limit_id FROM limit_tickets t WHERE t.kept_until IS NULL
+        AND t.limit_id > o.id ORDER BY t.limit_id LIMIT 1)
     FROM of_requests o WHERE o.id IS NOT NULL
 )
 SELECT l.limit_id, l.name, l.customer,
@@ -189,7 +192,7 @@ SELECT l.limit_id, l.name, l.customer,
             ORDER BY w.level DESC, w.pass, w.run_id LIMIT :bound) AS s),
     (SELECT {{pg:CAST(json_agg}}{{lite:json_group_array}}(s.asked_at){{pg: AS text)}}
         FROM (SELECT t.asked_at FROM limit_tickets t WHERE t.limit_id = l.limit_id
-            ORDER BY t.ticket LIMIT :bound) AS s)
+            AND t.kept_until IS NULL ORDER BY t.ticket LIMIT :bound) AS s)
 FROM (SELECT id FROM of_runs UNION SELECT id FROM of_requests) AS o
 JOIN limits l ON l.limit_id = o.id;
 

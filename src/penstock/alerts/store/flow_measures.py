@@ -24,6 +24,8 @@ from penstock.slos.store import slo_list, slo_sums
 BOUND: Final = 2_000
 WINDOW_US: Final = 28 * DAY
 CHECKS_MIN: Final = 20
+COMPLETIONS_BOUND: Final = 100_000
+"""Latest completions of phases whose quality is read."""
 CHECKS_BOUND: Final = 10_000
 FAILED_CHECKS_MIN: Final = 5
 """Minimum number of failed history checks for which a fix is searched."""
@@ -77,7 +79,8 @@ def _quality(tx: Tx, now: Micros) -> list[Measurement]:
     If more than CUSTOMERS_MAX customers of a phase are affected, its worst one stands for all.
     """
     groups: dict[tuple[int, str], list[Any]] = {}
-    for row in tx.rows("measure_quality", {"since": now - HOUR, "bound": BOUND}):
+    params = {"since": now - HOUR, "bound": BOUND, "read_bound": COMPLETIONS_BOUND}
+    for row in tx.rows("measure_quality", params):
         groups.setdefault((row[0], row[2]), []).append(row)
     found = []
     for (pipeline_key, phase), rows in sorted(groups.items()):

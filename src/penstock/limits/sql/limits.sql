@@ -70,10 +70,16 @@ FROM limits l, (SELECT coalesce(sum(e.weight), 0) AS held, min(e.until_at) AS le
 WHERE l.limit_id = :limit_id;
 
 -- name: limit_tickets_next
--- The next tickets of a limit's queue.
+-- The next tickets of a limit's queue; before the first page, kept ones whose run is to be checked.
+-- Two reads, because a range of either index has no other kept tickets.
 -- scope: system (the queue is shared by all customers)
-SELECT {{ticket_columns}} FROM limit_tickets
-WHERE limit_id = :limit_id AND ticket > :after ORDER BY ticket LIMIT :n;
+SELECT * FROM (SELECT {{ticket_columns}} FROM limit_tickets
+    WHERE limit_id = :limit_id AND kept_until IS NOT NULL AND kept_until <= {{now}} AND :after = 0
+    ORDER BY kept_until LIMIT :n) AS k
+UNION ALL
+SELECT * FROM (SELECT {{ticket_columns}} FROM limit_tickets
+    WHERE limit_id = :limit_id AND kept_until IS NULL AND ticket > :after
+    ORDER BY ticket LIMIT :n) AS w;
 
 -- name: limit_grant_one [postgres]
 -- Insert a lease for a request that did not have to wait.
@@ -290,10 +296,10 @@ UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission 
 RETURNING run_id;
 
 -- name: limit_run_alive
--- Runs that have not ended, and whether they can use a grant now: about to start, or running.
--- Locked, so that a run that is being requeued is either visible here or finds its grant.
+-- Runs that have not ended and are not paused, and whether they can use a grant now: about to start,
+-- or running. Locked, so that a run that is being requeued is either visible here or finds its grant.
 -- scope: system (grants serve all customers)
-SELECT run_id, admission IN (0, 1, 9) FROM runs WHERE run_id {{any ids}}
+SELECT run_id, admission IN (0, 1, 9) FROM runs WHERE run_id {{any ids}} AND admission <> 2
 ORDER BY run_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: limit_run_granted

@@ -9,7 +9,7 @@ waiting costs seconds, not a whole lease.
 A run that is snoozed keeps its ticket until it uses the slot or ends: a slot granted to it is lost
 if no worker executes the run soon, and its ticket may expire first. The ticket then cannot be
 granted, but its place and the time of its first request are there when the run requests the slot
-again.
+again. The ticket of a run that is paused is dropped, so that the pause is not counted as a wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SNOOZED_HOLD_US: Final = MINUTE
 RUNNING_HOLD_US: Final = 4 * MINUTE
 """How much longer it is reserved if the run is running and has not reached the slot yet."""
 KEPT_US: Final = 5 * MINUTE
-"""Interval between checks whether the run of a kept ticket has ended."""
+"""Interval between checks whether the run of a kept ticket has ended or is paused."""
 KEEPS_TICKET: Final = 0
 """No ticket: that of a snoozed run is kept until the run uses the slot."""
 TICKET_PAGE: Final = 64
@@ -319,11 +319,12 @@ def _grant(
     after = 0
     while queue.usage.has_tickets and not queue.is_blocked:
         rows = (result or _page(tx, limit.limit_id, after)).rows()
-        page = [TicketRow._make(row) for row in rows]
+        page = sorted(TicketRow._make(row) for row in rows)
         _grant_tickets(tx, queue, page)
-        if len(page) < TICKET_PAGE:
+        waiting = [ticket.ticket for ticket in page if ticket.kept_until is None]
+        if len(waiting) < TICKET_PAGE:
             break
-        after, result = page[-1].ticket, None
+        after, result = waiting[-1], None
     late = _grant_wants(queue, wants)
     if queue.rows:
         queue.grants = _put(tx, queue.rows)
@@ -376,8 +377,7 @@ def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> None:
 def _sort_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> list[TicketRow]:
     """Return the tickets that can be granted. Drop the others, or keep them for their runs."""
     limit, served, now = queue.limit, queue.served, queue.usage.now
-    asked = {t.run_id for t in page if t.broker == SNOOZED and (t.kept_until or 0) <= now}
-    ids = sorted(run_id for run_id in asked if run_id is not None)
+    ids = sorted({t.run_id for t in page if t.broker == SNOOZED and t.run_id is not None})
     alive = tx.rows("limit_run_alive", {"ids": ids}) if ids else []
     runs: dict[int | None, bool] = {run_id: bool(can_use) for run_id, can_use in alive}
     live: list[TicketRow] = []
@@ -388,8 +388,6 @@ def _sort_tickets(tx: Tx, queue: _Queue, page: Sequence[TicketRow]) -> list[Tick
         if limit.capacity and ticket.weight > limit.capacity:
             gone.append((limit.limit_id, ticket.request, "refused"))
             served.brokers |= set() if is_snoozed else {ticket.broker}
-        elif ticket.kept_until is not None and ticket.kept_until > now:
-            continue
         elif is_snoozed and ticket.run_id in runs:
             is_live = ticket.kept_until is None and ticket.until_at > now and runs[ticket.run_id]
             (live if is_live else kept).append(ticket)
