@@ -23,7 +23,7 @@ from penstock.core.ids import encode
 from penstock.core.naming import runs_channel
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
-from penstock.flows.advance.probes import gate_probe_request
+from penstock.flows.advance.probes import gate_probe_request, ordered_probe_request
 from penstock.flows.advance.snapshot import Evidence, NeededProbe, ProbeOrder, Wakeup
 from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.evidence import Observation
@@ -253,16 +253,7 @@ class Orchestrator:
         self._observed.append(_Observed(order, evidence))
 
     def _probed(self, order: ProbeOrder) -> list[Observation]:
-        request = gate_probe_request(
-            order.flow,
-            order.planned,
-            (order.phase, order.processor),
-            self._code.get(order.flow.digest),
-            parameters=order.parameters,
-            since=order.since,
-            is_output=order.is_output,
-        )
-        return list(self._probe(request))
+        return list(self._probe(ordered_probe_request(order, self._code)))
 
     def _cached(self, tx: Tx, wanted: NeededProbe) -> dict[str, Observation] | None:
         """Return the cached observations for a gate, or None if it must be probed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.flows.advance.snapshot import ProbeOrder
 from penstock.flows.gates.probe_request import ProbeRequest
 from penstock.flows.plan import FlowPlan
 from penstock.flows.rows import FlowRow
@@ -37,4 +38,17 @@ def gate_probe_request(
         customer=flow.customer_id,
         parameters=parameters,
         since=since,
+    )
+
+
+def ordered_probe_request(order: ProbeOrder, code: Mapping[str, Pipeline]) -> ProbeRequest:
+    """Return the request of a leased probe; `code` is keyed by digest of the declaration."""
+    return gate_probe_request(
+        order.flow,
+        order.planned,
+        (order.phase, order.processor),
+        code.get(order.flow.digest),
+        parameters=order.parameters,
+        since=order.since,
+        is_output=order.is_output,
     )

@@ -18,7 +18,7 @@ from penstock.core.naming import runs_channel
 from penstock.db.isolation import IsolatedBatches
 from penstock.db.store import Transactions, Tx
 from penstock.flows.advance.announcements import FALLBACK_SOURCE, SELF_HEAL_SOURCE
-from penstock.flows.advance.probes import gate_probe_request
+from penstock.flows.advance.probes import ordered_probe_request
 from penstock.flows.advance.snapshot import Evidence, ProbeOrder, Wakeup
 from penstock.flows.advance.store import AdvanceResult, advance
 from penstock.flows.gates.probe_request import Prober, no_probes
@@ -115,15 +115,7 @@ class _Rung:
         return total, len(chosen)
 
     def _probed(self, order: ProbeOrder) -> Evidence:
-        request = gate_probe_request(
-            order.flow,
-            order.planned,
-            (order.phase, order.processor),
-            self._code.get(order.flow.digest),
-            parameters=order.parameters,
-            since=order.since,
-            is_output=order.is_output,
-        )
+        request = ordered_probe_request(order, self._code)
         found = {one.key: one for one in self._probe(request)}
         return Evidence(token=order.token, observations=found, is_output=order.is_output)
 
